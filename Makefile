@@ -1,0 +1,60 @@
+# The two commands: `make train` and `make test`. Each sets up what it needs in .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt
+JOBS ?= $(shell nproc)
+
+.PHONY: help train test test-learning lint format setup setup-suites bench clean
+
+help:
+	@echo "make train          set up and train the default agent"
+	@echo "make test           set up every suite and run the tests"
+	@echo "make test-learning  the tests that train for minutes"
+	@echo "make lint           ruff and mypy"
+	@echo "make setup-suites   install every environment suite"
+	@echo "make bench          compare speed with other implementations"
+
+train: $(VENV)/.ready
+	@$(BIN)/reverie train $(ARGS)
+
+test: $(VENV)/.suites
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+
+test-learning: $(VENV)/.suites
+	@$(BIN)/python -m pytest -m learning -n 1
+
+lint: $(VENV)/.suites
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.suites
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+setup: $(VENV)/.ready
+setup-suites: $(VENV)/.suites
+
+$(VENV)/.ready: pyproject.toml requirements/constraints.txt
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
+		{ echo "Reverie needs Python 3.11 or newer; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	@echo "Setting up $(VENV) (once; about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.suites: $(VENV)/.ready requirements/mario.txt
+	@echo "Installing every environment suite (once; a few minutes)"
+	@$(PIP) -e ".[suites,dev]"
+	@$(PIP) --no-deps -r requirements/mario.txt
+	@touch $@
+
+bench: $(VENV)/.suites
+	@$(PIP) -r requirements/bench.txt
+	@$(BIN)/python benchmarks/cartpole.py
+	@$(BIN)/python benchmarks/pong.py
+	@$(BIN)/python benchmarks/mario_update.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

@@ -1,0 +1,99 @@
+"""PPO's network: from observations to a policy and a value in one pass."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from ..config.schema import PPOConfig
+from ..data.rows import Batch
+from ..nn.blocks import mlp, one_hot, orthogonal
+from ..nn.conv import Trunk, trunk_for
+from ..nn.dists import Dist
+from ..nn.heads import PolicyHead
+from ..nn.scale import RunningNorm
+
+
+class ActorCritic(nn.Module):
+    """Policy and value; images share one trunk, vectors alone go through two separate networks."""
+
+    def __init__(self, observation: spaces.Dict, action: spaces.Space, config: PPOConfig) -> None:
+        super().__init__()
+        self.vectors = VectorInput(observation, config.normalize_observation)
+        images = {key: space for key, space in observation.items() if is_image(space)}
+        self.trunks = nn.ModuleDict(
+            {
+                key.replace(".", "_"): Trunk(space.shape, trunk_for(config.cnn, *space.shape[:2]), config.features)
+                for key, space in images.items()
+            }
+        )
+        self.image_keys = tuple(images)
+        hidden = config.units
+        if self.vectors.size:
+            self.actor = mlp(self.vectors.size, config.units, config.layers, config.activation)
+        if images:
+            hidden = config.features * len(images) + (config.units if self.vectors.size else 0)
+        else:
+            self.critic = mlp(self.vectors.size, config.units, config.layers, config.activation)
+        self.policy = PolicyHead(hidden, action, config.log_std)
+        self.value = orthogonal(nn.Linear(hidden, 1), 1.0)
+
+    def forward(self, rows: Batch) -> tuple[Dist, Tensor]:
+        """The policy and the value (...) at rows (...)."""
+        if not self.image_keys:
+            x = self.vectors(rows)
+            return self.policy(self.actor(x)), self.value(self.critic(x)).squeeze(-1)
+        features = [trunk(rows[key]) for key, trunk in zip(self.image_keys, self.trunks.values())]
+        if self.vectors.size:
+            features.append(self.actor(self.vectors(rows)))
+        shared = torch.cat(features, -1) if len(features) > 1 else features[0]
+        return self.policy(shared), self.value(shared).squeeze(-1)
+
+
+class VectorInput(nn.Module):
+    """All observations but images as one float vector: numbers as they are or normalised, classes as one-hot."""
+
+    def __init__(self, observation: spaces.Dict, normalize: bool) -> None:
+        super().__init__()
+        self.classes: dict[str, tuple[int, ...]] = {}
+        self.numbers: list[str] = []
+        for key, space in observation.items():
+            if isinstance(space, spaces.Discrete):
+                self.classes[key] = (int(space.n),)
+            elif isinstance(space, spaces.MultiDiscrete):
+                self.classes[key] = tuple(int(n) for n in space.nvec.reshape(-1))
+            elif not is_image(space):
+                self.numbers.append(key)
+        width = sum(math.prod(observation[key].shape or (1,)) for key in self.numbers)
+        self.size = width + sum(sum(sizes) for sizes in self.classes.values())
+        self.norm = RunningNorm(width) if normalize and width else None
+
+    def forward(self, rows: Batch) -> Tensor:
+        """The vector (..., V)."""
+        lead = rows["is_first"].shape
+        parts = []
+        if self.numbers:
+            numbers = self._numbers(rows)
+            parts.append(self.norm(numbers) if self.norm is not None else numbers)
+        for key, sizes in self.classes.items():
+            classes = rows[key].reshape(*lead, len(sizes))
+            parts += [one_hot(classes[..., i], size) for i, size in enumerate(sizes)]
+        return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
+
+    def update(self, rows: Batch) -> None:
+        """Let rows enter the running statistics."""
+        if self.norm is not None:
+            self.norm.update(self._numbers(rows))
+
+    def _numbers(self, rows: Batch) -> Tensor:
+        lead = rows["is_first"].shape
+        parts = [rows[key].reshape(*lead, -1).float() for key in self.numbers]
+        return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
+
+
+def is_image(space: spaces.Space) -> bool:
+    """Whether an observation is a picture: uint8 of height, width and channels."""
+    return isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) == 3

@@ -1,0 +1,55 @@
+"""The contract of agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from ..data.rows import Batch
+
+Carry = Any
+"""What an agent remembers from row to row; None where it remembers nothing."""
+
+Mode = Literal["train", "eval"]
+"""`train` samples and explores, `eval` takes the best action."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What one round of learning gives back; both stay on the device."""
+
+    metrics: dict[str, Tensor]
+    writeback: Batch = field(default_factory=dict)
+    updates: int = 0
+
+
+class Agent(nn.Module):
+    """Acts on rows and learns from them."""
+
+    rollout: int = 1
+    """How many steps of each environment to collect between two rounds of learning."""
+
+    def initial_carry(self, batch: int) -> Carry:
+        """What is remembered before the first row of `batch` environments."""
+        return None
+
+    def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:
+        """The columns acting adds to rows (N, ...), `action` among them, and what to remember."""
+        raise NotImplementedError
+
+    def learn_rollout(self, rows: Batch) -> Learned:
+        """Learn once from the newest rows (T + 1, N, ...), in order; the last of them has no action yet."""
+        return Learned({})
+
+    def schedule(self, progress: float) -> None:
+        """Set what changes over a run; progress goes from 0 to 1."""
+
+    def save(self) -> dict[str, Any]:
+        """Everything learned, as tensors and plain values."""
+        return {"module": self.state_dict()}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Take back what `save` gave."""
+        self.load_state_dict(saved["module"])

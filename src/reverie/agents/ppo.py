@@ -1,0 +1,130 @@
+"""Proximal Policy Optimisation (Schulman et al., 2017) on images, vectors or both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from ..config.schema import PPOConfig
+from ..data.rows import Batch
+from ..losses import ppo as losses
+from ..losses.returns import lambda_return
+from ..nn.scale import ReturnScale
+from .actor_critic import ActorCritic
+from .base import Agent, Carry, Learned, Mode
+
+METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
+
+
+class PPO(Agent):
+    """Learns from each rollout in several epochs of shuffled minibatches, then forgets it."""
+
+    def __init__(
+        self,
+        observation_space: spaces.Dict,
+        action_space: spaces.Space,
+        config: PPOConfig,
+        envs: int,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.rollout = config.rollout
+        self.keys = tuple(observation_space)
+        self.net = ActorCritic(observation_space, action_space, config).to(device)
+        self.reward_scale = ReturnScale(envs, config.gamma).to(device) if config.normalize_reward else None
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=config.lr, eps=config.adam_eps, fused=True)
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.clip = config.clip
+
+    @torch.inference_mode()
+    def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:
+        """Action, its log-probability and the value at rows (N, ...)."""
+        policy, value = self.net(rows)
+        if mode == "eval":
+            return {"action": policy.mode(), "value": value}, carry
+        action = policy.sample(self.generator)
+        return {"action": action, "logp": policy.logp(action), "value": value}, carry
+
+    def learn_rollout(self, rows: Batch) -> Learned:
+        """One round: returns of the rollout, then epochs of minibatches over its rows (T + 1, N, ...)."""
+        batch = self._targets(rows)
+        count = batch["weight"].shape[0]
+        parts = max(1, round(count / self.config.minibatch))
+        seen: list[Tensor] = []
+        for _ in range(self.config.epochs):
+            order = torch.randperm(count, generator=self.generator, device=batch["weight"].device)
+            for index in order.tensor_split(parts):
+                seen.append(self._update(batch if parts == 1 else {key: x[index] for key, x in batch.items()}))
+            if self._moved_too_far(seen[-parts:]):
+                break
+        metrics = dict(zip(METRICS, torch.stack(seen).mean(0).unbind()))
+        metrics["explained_variance"] = losses.explained_variance(batch["value"], batch["target"], batch["weight"])
+        metrics["lr"] = torch.tensor(float(self.optimizer.param_groups[0]["lr"]))
+        self.net.vectors.update({key: x[:-1] for key, x in rows.items()})
+        return Learned({f"train/{name}": value for name, value in metrics.items()}, updates=len(seen))
+
+    def schedule(self, progress: float) -> None:
+        """Learning rate and clip range, lowered linearly where the configuration asks for it."""
+        left = max(0.0, 1.0 - progress)
+        self.optimizer.param_groups[0]["lr"] = self.config.lr * (left if self.config.lr_anneal else 1.0)
+        self.clip = self.config.clip * (left if self.config.clip_anneal else 1.0)
+
+    @torch.no_grad()
+    def _targets(self, rows: Batch) -> Batch:
+        """The first T rows as one flat batch, with advantages, value targets and weights."""
+        config = self.config
+        last = {key: rows[key][-1] for key in (*self.keys, "is_first")}
+        value = torch.cat([rows["value"][:-1], self.net(last)[1].unsqueeze(0)])  # (T + 1, N)
+        reward = rows["reward"]
+        if self.reward_scale is not None:
+            reward = torch.cat([reward[:1], self.reward_scale(reward[1:], rows["is_last"][1:])])
+        discount = config.gamma * (~rows["is_terminal"]).float()
+        trace = config.lam * (~rows["is_last"]).float()
+        target = lambda_return(reward, value, discount, trace)  # (T, N)
+        batch = {key: rows[key][:-1] for key in (*self.keys, "is_first", "action", "logp")}
+        batch |= {"value": value[:-1], "target": target, "advantage": target - value[:-1]}
+        batch["weight"] = (~rows["is_last"][:-1]).float()  # the action of a last row is never played
+        return {key: x.flatten(0, 1) for key, x in batch.items()}
+
+    def _update(self, batch: Batch) -> Tensor:
+        """One gradient step on rows (B, ...); the metrics of METRICS, stacked."""
+        config, weight = self.config, batch["weight"]
+        policy, value = self.net(batch)
+        logp, old_logp = policy.logp(batch["action"]), batch["logp"]
+        advantage = losses.normalized(batch["advantage"], weight) if config.normalize_advantage else batch["advantage"]
+        entropy = policy.entropy()
+        terms = torch.stack(
+            [
+                losses.policy_loss(logp, old_logp, advantage, self.clip),
+                losses.value_loss(value, batch["value"], batch["target"], config.value_clip),
+                entropy,
+                losses.approx_kl(logp, old_logp).detach(),
+                losses.clip_fraction(logp, old_logp, self.clip).detach(),
+            ]
+        )
+        means = (terms * weight).sum(1) / weight.sum().clamp(min=1)
+        loss = means[0] + config.value_scale * means[1] - config.entropy * means[2]
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.net.parameters(), config.grad_norm)
+        self.optimizer.step()
+        return torch.cat([means.detach(), norm.detach().reshape(1)])
+
+    def _moved_too_far(self, seen: list[Tensor]) -> bool:
+        limit = self.config.target_kl
+        return limit > 0 and bool(torch.stack(seen)[:, METRICS.index("approx_kl")].mean() > limit)
+
+    def save(self) -> dict[str, Any]:
+        """Weights, statistics, optimiser and random state."""
+        return super().save() | {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Take back what `save` gave."""
+        super().restore(saved)
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.generator.set_state(saved["generator"].cpu())

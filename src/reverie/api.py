@@ -1,0 +1,72 @@
+"""The Python interface: configure, train, load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .build import make_player, make_run, with_logdir
+from .config import store
+from .config.options import replaced
+from .config.presets import DEFAULT, stacked
+from .config.schema import Config
+from .tools.player import Player
+from .train.checkpoint import find
+from .train.folder import Lock, prepare
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    logdir: Path
+    step: int
+    episodes: int
+    elapsed: float
+    interrupted: bool
+    evaluation: dict[str, float]
+    """Figures of the last evaluation: mean_return, median_return, min_return, max_return, mean_length, ..."""
+    recent_return: float
+    """Mean return of the last (up to 100) training episodes."""
+    best_return: float
+
+
+def configure(*presets: str, **options: Any) -> Config:
+    """A configuration from presets and options; dots in names of options are written as two underscores."""
+    dotted = {name.replace("__", "."): value for name, value in options.items()}
+    return replaced(stacked(presets), dotted)
+
+
+def train(config: Config | None = None, *, resume: bool = False, quiet: bool = False) -> Outcome:
+    """Train as the configuration says (the default is PPO on CartPole) and say what was reached."""
+    config = with_logdir(config or stacked(DEFAULT))
+    folder = prepare(config, resume)
+    with Lock(folder):
+        run = make_run(config, folder, resume, quiet)
+        try:
+            run.train()
+        finally:
+            run.close()
+    return Outcome(
+        logdir=folder,
+        step=run.counters.step,
+        episodes=run.counters.episodes,
+        elapsed=run.counters.elapsed,
+        interrupted=run.stop.raised,
+        evaluation=run.evaluation,
+        recent_return=run.logger.meter.mean,
+        best_return=run.best,
+    )
+
+
+def resume(logdir: str | Path) -> Outcome:
+    """Continue the run in a folder."""
+    return train(store.load(Path(logdir)), resume=True)
+
+
+def load(logdir: str | Path, checkpoint: str = "best", device: str = "cpu") -> Player:
+    """The agent of a run, ready to act: `action = agent.act(observation)`."""
+    folder = Path(logdir)
+    config = replaced(store.load(folder), {"device": device})
+    return make_player(config, find(folder, checkpoint))

@@ -1,0 +1,156 @@
+"""The composition root: the only place where a configuration becomes objects."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from gymnasium import spaces
+
+from .agents.base import Agent, Mode
+from .agents.ppo import PPO
+from .agents.random import RandomAgent
+from .collect.collector import Collector
+from .config.errors import UserError
+from .config.options import flattened
+from .config.schema import Config
+from .data.counters import Counters
+from .envs.registry import find, frames_per_step, import_modules, make_env
+from .envs.rows import RowStream
+from .envs.vector import make_vector
+from .log.logger import Logger
+from .log.sinks.jsonl import JsonlSink
+from .log.sinks.tensorboard import TensorBoardSink
+from .log.sinks.terminal import TerminalSink
+from .tools.player import Player
+from .train import checkpoint
+from .train.evaluate import Evaluation, Evaluator
+from .train.loop import Run
+
+EVAL_SEED = 1_000_003
+"""Added to the seed of evaluation environments, so that they show other episodes than training's."""
+
+
+def device_of(config: Config) -> torch.device:
+    """The device that the configuration names, or the best there is."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: torch sees no GPU here; use --device cpu or auto")
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+def with_logdir(config: Config) -> Config:
+    """The configuration with a folder of its own where none was given."""
+    if config.logdir:
+        return config
+    task = config.task.replace("/", "-").replace(":", "-")
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return replace(config, logdir=f"logdir/{task}-{config.agent.name}-{stamp}")
+
+
+def make_stream(config: Config, training: bool = True, count: int | None = None) -> RowStream:
+    """The stream of rows that the agent learns from, or the one it is evaluated on."""
+    count = count or config.envs.count
+    seed = config.seed if training else config.seed + EVAL_SEED
+    vector = make_vector(config.task, config.env, config.envs, seed, training, config.imports, count)
+    options = config.env if training else replace(config.env, reward_clip=0.0, reward_scale=1.0)
+    return RowStream(vector, options, check=config.envs.checks)
+
+
+def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, device: torch.device) -> Agent:
+    """The agent, its networks freshly initialised from the seed."""
+    if config.agent.name == "random":
+        return RandomAgent(action, config.seed, device)
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        return PPO(observation, action, config.ppo, config.envs.count, config.seed, device)
+
+
+def set_threads(config: Config, observation: spaces.Dict) -> None:
+    """One CPU thread for networks of vectors alone, which several threads only slow down; else one per core."""
+    cores = len(os.sched_getaffinity(0))
+    images = any(len(space.shape or ()) == 3 for space in observation.values())
+    torch.set_num_threads(config.run.threads or (cores if images else 1))
+
+
+def make_logger(config: Config, folder: Path, resume_step: int | None, quiet: bool) -> Logger:
+    """The logger with the sinks that the configuration asks for."""
+    sinks: list = [JsonlSink(folder / "metrics.jsonl", resume_step)]
+    if config.log.tensorboard:
+        sinks.append(TensorBoardSink(folder, resume_step))
+    if config.log.mlflow:
+        from .log.sinks.mlflow import MlflowSink
+
+        sinks.append(MlflowSink(folder, config.log, flattened(config)))
+    if config.log.wandb:
+        from .log.sinks.wandb import WandbSink
+
+        sinks.append(WandbSink(folder, config.log, flattened(config)))
+    if not quiet:
+        sinks.append(TerminalSink(config.task, config.run.steps))
+    return Logger(sinks, frames_per_step(config.task, config.env))
+
+
+def make_run(config: Config, folder: Path, resume: bool, quiet: bool = False) -> Run:
+    """A run ready to train; resumed ones stand where their checkpoint was written."""
+    import_modules(config.imports)
+    find(config.task)
+    device = device_of(config)
+    torch.set_float32_matmul_precision("high")
+    latest = folder / checkpoint.FOLDER / "latest.pt"
+    saved = checkpoint.load(latest, "cpu") if resume else None
+    stream = make_stream(config)
+    set_threads(config, stream.observation_space)
+    agent = make_agent(config, stream.observation_space, stream.action_space, device)
+    step = saved["counters"]["step"] if saved else None
+    run = Run(
+        folder=folder,
+        config=config.run,
+        agent=agent,
+        collector=Collector(stream, agent, device),
+        evaluator=make_evaluator(config, device),
+        logger=make_logger(config, folder, step, quiet),
+        counters=Counters(total=config.run.steps),
+        frames_per_step=frames_per_step(config.task, config.env),
+        log_every=config.log.every,
+    )
+    if saved:
+        run.restore(saved)
+        run.counters.total = config.run.steps
+    return run
+
+
+def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, seed: int = 0) -> Evaluation:
+    """Episodes played by the agent of a checkpoint."""
+    player = make_player(config, file)
+    stream = make_stream(replace(config, seed=config.seed + seed), False, min(config.run.eval_envs, episodes))
+    evaluator = Evaluator(stream, player.device, episodes)
+    try:
+        return evaluator.evaluate(player.agent, mode)
+    finally:
+        evaluator.close()
+
+
+def make_evaluator(config: Config, device: torch.device) -> Evaluator | None:
+    """The evaluator, None where the run never evaluates."""
+    if not config.run.eval_every and not config.run.eval_at_end:
+        return None
+    count = min(config.run.eval_envs, config.run.eval_episodes)
+    stream = make_stream(config, training=False, count=count)
+    return Evaluator(stream, device, config.run.eval_episodes, config.run.eval_videos)
+
+
+def make_player(config: Config, file: Path) -> Player:
+    """The agent of a checkpoint, ready to act in an environment of its task."""
+    device = device_of(config)
+    saved = checkpoint.load(file, device)
+    factory = partial(make_env, config.task, config.env, False, config.imports)
+    with factory() as env:
+        agent = make_agent(config, env.observation_space, env.action_space, device)
+    agent.restore(saved["agent"])
+    return Player(agent, factory, device)

@@ -1,0 +1,171 @@
+"""The command `reverie`: parse, build, call."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from .config import store
+from .config.arguments import EnvsArguments, EvalArguments, PlayArguments, parse, parse_train
+from .config.errors import UserError, nearest
+from .config.options import replaced
+from .config.presets import DEFAULT, stacked
+from .config.schema import Config
+
+
+def main(words: list[str] | None = None) -> None:
+    """Run the command and exit; errors meant for people are one line and status 2."""
+    logging.basicConfig(format="reverie: %(message)s", level=logging.WARNING)
+    try:
+        sys.exit(run(sys.argv[1:] if words is None else words))
+    except UserError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        fail(f"cannot write {error.filename or 'a file'}: {error.strerror}; free some space or use another --logdir")
+
+
+def fail(line: str) -> None:
+    """Print one line and exit with status 2."""
+    print("reverie: " + " ".join(line.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+def run(words: list[str]) -> int:
+    """Call the command that the words name."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        from .tools.help import overview
+
+        print(overview({name: about for name, (_, about) in COMMANDS.items()}))
+        return 0
+    if words[0] in ("-V", "--version", "version"):
+        from . import __version__
+
+        print(f"reverie {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        raise UserError(f"unknown command {words[0]!r}: {nearest(words[0], COMMANDS)}")
+    command, about = COMMANDS[words[0]]
+    if any(word in ("-h", "--help") for word in words[1:]):
+        from .tools.help import command_help
+
+        print(command_help(words[0], about))
+        return 0
+    return command(words[1:])
+
+
+def train(words: list[str]) -> int:
+    """Train an agent and say what was reached."""
+    config, resume = resolve(words)
+    from .api import train as run_training
+
+    outcome = run_training(config, resume=resume)
+    logdir = shlex.quote(str(outcome.logdir))
+    print()
+    if outcome.interrupted:
+        print(f"Stopped at step {outcome.step:,} and saved. Continue:  reverie train --resume --logdir {logdir}")
+        return 0
+    print(f"Trained for {outcome.step:,} steps and {outcome.episodes:,} episodes in {outcome.elapsed:.0f} s.")
+    print(f"Return of the last training episodes: {outcome.recent_return:.1f}", end="")
+    if outcome.evaluation:
+        print(f"; last evaluation: {outcome.evaluation['mean_return']:.1f}, best: {outcome.best_return:.1f}", end="")
+    print(f"\n\nWatch it play:   reverie play --logdir {logdir}  (add --save-gif for GIFs)")
+    print(f"Its curves:      tensorboard --logdir {logdir}")
+    return 0
+
+
+def resolve(words: list[str]) -> tuple[Config, bool]:
+    """The configuration that the words of `train` make, and whether to resume."""
+    arguments, values = parse_train(words)
+    if not arguments.resume:
+        presets = arguments.configs or (() if "task" in values else DEFAULT)
+        return replaced(stacked(presets), values), False
+    if not values.get("logdir"):
+        raise UserError("--resume needs --logdir: the folder of the run to continue")
+    stored = store.load(Path(values["logdir"]))
+    return replaced(stacked(arguments.configs, stored), values), True
+
+
+def evaluate(words: list[str]) -> int:
+    """Evaluate the agent of a run."""
+    arguments = parse(words, EvalArguments)
+    config = stored_config(arguments.logdir, arguments.device)
+    from .build import evaluate_checkpoint
+    from .train.checkpoint import find
+
+    file = find(Path(arguments.logdir), arguments.checkpoint)
+    mode = "train" if arguments.stochastic else "eval"
+    summary = evaluate_checkpoint(config, file, max(1, arguments.episodes), mode, arguments.seed).summary()
+    figures = {"success_rate": None, **summary, "episodes": int(summary["episodes"])}
+    if arguments.json:
+        print(json.dumps(figures))
+        return 0
+    for name, value in figures.items():
+        if value is not None:
+            print(f"{name:14} {value:,.2f}" if isinstance(value, float) else f"{name:14} {value}")
+    return 0
+
+
+def play(words: list[str]) -> int:
+    """Play episodes in a window or into GIFs."""
+    arguments = parse(words, PlayArguments)
+    config = stored_config(arguments.logdir, arguments.device)
+    from .build import make_player
+    from .tools.play import open_screen, save_gif
+    from .tools.play import play as episodes_of
+    from .train.checkpoint import find
+
+    player = make_player(config, find(Path(arguments.logdir), arguments.checkpoint))
+    folder = Path(arguments.gif_dir or Path(arguments.logdir) / "gifs")
+    screen = open_screen(arguments.gif_fps)
+    scores = []
+    for episode in episodes_of(player, arguments.episodes, arguments.seed, arguments.stochastic, screen, arguments.save_gif):
+        success = "" if episode.success is None else ("  success" if episode.success else "  no success")
+        print(f"episode {episode.number}: return {episode.score:.1f}, {episode.length} steps{success}", flush=True)
+        scores.append(episode.score)
+        if arguments.save_gif and (path := save_gif(episode, folder, arguments.gif_fps)):
+            print(f"  {path}")
+    if scores:
+        print(f"mean return {sum(scores) / len(scores):.1f} over {len(scores)} episodes")
+    if screen is None and not arguments.save_gif:
+        print("No screen here to show it on: add --save-gif to get GIFs.")
+    elif screen is not None:
+        screen.close()
+    return 0
+
+
+def stored_config(logdir: str, device: str) -> Config:
+    """The configuration of the run in a folder, on the device asked for."""
+    if not logdir:
+        raise UserError("--logdir is missing: the folder of a run")
+    return replaced(store.load(Path(logdir)), {"device": device})
+
+
+def envs(words: list[str]) -> int:
+    """List the suites, or check a task."""
+    arguments = parse(words, EnvsArguments)
+    from .tools.inspect import check_task, suites_table
+
+    if arguments.check:
+        print(check_task(arguments.check, stacked(arguments.configs), arguments.imports))
+    else:
+        print(suites_table())
+    return 0
+
+
+COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "train": (train, "train an agent"),
+    "eval": (evaluate, "evaluate the agent of a run"),
+    "play": (play, "watch the agent of a run, in a window or as GIFs"),
+    "envs": (envs, "list the environment suites, or check a task"),
+}

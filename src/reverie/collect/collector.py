@@ -1,0 +1,83 @@
+"""Collecting rows: an agent acts in a stream of rows, in this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from ..agents.base import Agent, Mode
+from ..data.rows import Batch, Episode, Rows
+from ..envs.rows import RowStream
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows (T + 1, N, ...) in order, the last of them without action; what ended on the way; the steps taken."""
+
+    rows: Batch
+    episodes: list[Episode]
+    steps: int
+
+
+class Collector:
+    """Steps a stream with an agent. The buffer it fills is its own and is filled anew by the next `collect`."""
+
+    def __init__(self, stream: RowStream, agent: Agent, device: torch.device, mode: Mode = "train") -> None:
+        self.stream, self.agent, self.device, self.mode = stream, agent, device, mode
+        self.carry = agent.initial_carry(stream.count)
+        self.buffer: Batch = {}
+        self.rows: Rows = {}
+
+    def collect(self, steps: int) -> Chunk:
+        """`steps` more rows of every environment, acted upon, and the row that follows them."""
+        if not self.rows:
+            self.rows = self.stream.begin()
+        episodes: list[Episode] = []
+        taken = 0
+        for t in range(steps):
+            row = self._store(t, steps + 1, self.rows)
+            added, self.carry = self.agent.act(row, self.carry, self.mode)
+            self.stream.send(playable(added["action"], self.stream.action_space))
+            self._store(t, steps + 1, added)
+            self.rows = self.stream.receive()
+            episodes += self.stream.finished
+            taken += self.stream.count - int(self.rows["is_first"].sum())
+        self._store(steps, steps + 1, self.rows)
+        return Chunk(self.buffer, episodes, taken)
+
+    def _store(self, t: int, length: int, values: Rows | Batch) -> Batch:
+        """Copy one row's columns into the buffer; the columns as they stand there."""
+        stored: Batch = {}
+        for key, value in values.items():
+            tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            column = self.buffer.get(key)
+            if column is None or column.shape[0] != length:
+                column = torch.empty((length, *tensor.shape), dtype=tensor.dtype, device=self.device)
+                self.buffer[key] = column
+            stored[key] = column[t].copy_(tensor)
+        return stored
+
+    def state(self) -> dict[str, Any]:
+        """What brings the stream back to this very row, as tensors and plain values."""
+        return {"stream": self.stream.state(), "carry": self.carry} if self.rows else {}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Go on where `state` was taken."""
+        if saved:
+            self.rows = self.stream.restore(saved["stream"])
+            self.carry = saved["carry"]
+
+    def close(self) -> None:
+        """End the environments."""
+        self.stream.close()
+
+
+def playable(action: Tensor, space: spaces.Space) -> np.ndarray:
+    """Actions as the environment takes them: arrays, cut at the borders of a Box."""
+    array = action.cpu().numpy()
+    return np.clip(array, space.low, space.high) if isinstance(space, spaces.Box) else array

@@ -1,0 +1,123 @@
+"""The command line's words: from `--name value ...` to options by name, typed and checked."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from . import names
+from .errors import UserError
+from .options import Option, convert, known, options
+
+WORDS = ("true", "false", "yes", "no", "on", "off")
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """What `reverie train` takes besides the options of a run."""
+
+    configs: tuple[str, ...] = ()
+    """Presets or YAML files, stacked from left to right."""
+    resume: bool = False
+    """Continue the run in --logdir."""
+
+
+@dataclass(frozen=True)
+class EvalArguments:
+    """Play whole episodes and report their returns."""
+
+    logdir: str = ""
+    """Folder of the run."""
+    episodes: int = 10
+    """How many episodes."""
+    checkpoint: str = "best"
+    """best, latest, or a file."""
+    stochastic: bool = False
+    """Sample actions instead of taking the best ones."""
+    json: bool = False
+    """Print one JSON object."""
+    seed: int = 0
+    """Added to the run's own evaluation seed, for other episodes than those of training."""
+    device: typing.Literal["auto", "cpu", "cuda"] = "auto"
+    """Where networks live."""
+
+
+@dataclass(frozen=True)
+class PlayArguments:
+    """Watch the agent play."""
+
+    logdir: str = ""
+    """Folder of the run."""
+    episodes: int = 5
+    """How many episodes."""
+    checkpoint: str = "best.pt"
+    """best.pt, latest.pt, or a file."""
+    stochastic: bool = False
+    """Sample actions instead of taking the best ones."""
+    save_gif: bool = False
+    """Save each episode as an animated GIF."""
+    gif_fps: int = 20
+    """Frames per second of the GIFs and of the window."""
+    gif_dir: str = ""
+    """Folder of the GIFs; empty takes LOGDIR/gifs."""
+    seed: int = 0
+    """Seed of the episodes."""
+    device: typing.Literal["auto", "cpu", "cuda"] = "auto"
+    """Where networks live."""
+
+
+@dataclass(frozen=True)
+class EnvsArguments:
+    """What is installed; or a close look at one task."""
+
+    check: str = ""
+    """A task to build, check and time."""
+    configs: tuple[str, ...] = ()
+    """Presets whose env options the check uses."""
+    imports: tuple[str, ...] = ()
+    """Modules to import first, which register environments of your own."""
+
+
+def parse(words: list[str], kind: type) -> Any:
+    """The arguments of a command as its dataclass."""
+    found = _values(words, options(kind), {})
+    return kind(**{name: convert(name, value, options(kind)[name].kind) for name, value in found.items()})
+
+
+def parse_train(words: list[str]) -> tuple[TrainArguments, dict[str, Any]]:
+    """The arguments of `train`, and the options of the run by dotted name."""
+    mine = options(TrainArguments)
+    found = _values(words, options() | mine, names.SHORT)
+    own = {name: convert(name, found.pop(name), mine[name].kind) for name in list(found) if name in mine}
+    return TrainArguments(**own), found
+
+
+def _values(words: list[str], among: dict[str, Option], short: dict[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("--"):
+            raise UserError(f"unexpected {word!r}: options are written --name value")
+        given, equals, text = word[2:].partition("=")
+        name = given.replace("-", "_")
+        name = short.get(name, name)
+        option = known(name, among, short)
+        value: Any = text if equals else _following(option, rest)
+        found[name] = names.task_of(value) if given.replace("-", "_") == "env_id" else value
+    return found
+
+
+def _following(option: Option, rest: list[str]) -> Any:
+    """The words that belong to an option, taken from the front of `rest`."""
+    if option.is_flag:
+        return rest.pop(0) if rest and rest[0].lower() in WORDS else True
+    if typing.get_origin(option.kind) is tuple:
+        taken = []
+        while rest and not rest[0].startswith("--"):
+            taken.append(rest.pop(0))
+        return taken
+    if not rest or rest[0].startswith("--"):
+        raise UserError(f"--{option.name} needs a value: {option.help}")
+    return rest.pop(0)

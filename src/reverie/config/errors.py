@@ -1,0 +1,24 @@
+"""Errors meant for people: one line that says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user can mend; the command line prints it as one line and exits with status 2."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
+    """A phrase naming the known words closest to `name`, or all of them where there are few."""
+    words = sorted(known)
+    lower = {word.lower(): word for word in words}
+    close = [lower[hit] for hit in difflib.get_close_matches(name.lower(), lower, n=count, cutoff=0.5)]
+    if not close:
+        close = [word for word in words if name and name.lower() in word.lower()][:count]
+    if close:
+        return "did you mean " + " or ".join(close) + "?"
+    if len(words) <= 12:
+        return "known: " + ", ".join(words)
+    return f"known: {', '.join(words[:12])}, ... ({len(words)} in all)"

@@ -1,0 +1,159 @@
+"""Options by dotted name: what there is, of which type, and how a value given by a person becomes a typed one.
+
+The command line, preset files and saved configurations all pass through here, so each is checked the same way.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from .errors import UserError, nearest
+from .schema import Config
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its dotted name, type, default and the line of help under it in the schema."""
+
+    name: str
+    kind: Any
+    default: Any
+    help: str
+
+    @property
+    def group(self) -> str:
+        """The name of the component the option belongs to; empty for the options of the run itself."""
+        return self.name.rpartition(".")[0]
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether the option may stand without a value."""
+        return self.kind is bool
+
+
+@cache
+def options(kind: type = Config) -> dict[str, Option]:
+    """All options of a dataclass by dotted name, in the order of their definition."""
+    found: dict[str, Option] = {}
+    _gather(kind, "", found)
+    return found
+
+
+def _gather(kind: type, prefix: str, found: dict[str, Option]) -> None:
+    hints = typing.get_type_hints(kind)
+    helps = field_docs(kind)
+    for item in dataclasses.fields(kind):
+        name = prefix + item.name
+        if dataclasses.is_dataclass(hints[item.name]):
+            _gather(hints[item.name], name + ".", found)
+        else:
+            found[name] = Option(name, hints[item.name], item.default, helps.get(item.name, ""))
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """The string under each field of a dataclass, by field name."""
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    docs: dict[str, str] = {}
+    for item, following in zip(body.body, body.body[1:]):
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and isinstance(following, ast.Expr):
+            docs[item.target.id] = str(ast.literal_eval(following.value))
+    return docs
+
+
+def known(name: str, among: dict[str, Option] | None = None, also: Iterable[str] = ()) -> Option:
+    """The option of that name; an unknown name is an error that says the nearest right ones, of `also` too."""
+    among = among or options()
+    if name not in among:
+        same_word = [f"--{each}" for each in among if each.rpartition(".")[2] == name.rpartition(".")[2]]
+        words = [f"--{each}" for each in (*among, *also)]
+        hint = f"did you mean {' or '.join(same_word)}?" if same_word else nearest(f"--{name}", words)
+        raise UserError(f"unknown option --{name}: {hint}")
+    return among[name]
+
+
+def replaced(config: Config, values: dict[str, Any]) -> Config:
+    """A copy of the configuration with options set by dotted name, each checked."""
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        option = known(name)
+        *path, last = name.split(".")
+        place = nested
+        for word in path:
+            place = place.setdefault(word, {})
+        place[last] = convert(name, value, option.kind)
+    return _replace(config, nested)
+
+
+def _replace(config: Any, nested: dict[str, Any]) -> Any:
+    changes = {
+        name: _replace(getattr(config, name), value) if isinstance(value, dict) else value
+        for name, value in nested.items()
+    }
+    return dataclasses.replace(config, **changes)
+
+
+def flattened(config: Config) -> dict[str, Any]:
+    """Every option's value by dotted name."""
+    values: dict[str, Any] = {}
+    for name in options():
+        value: Any = config
+        for word in name.split("."):
+            value = getattr(value, word)
+        values[name] = value
+    return values
+
+
+def convert(name: str, value: Any, kind: Any) -> Any:
+    """The value as the option's type; a value that is not of it is an error naming the option."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        if value is None or (isinstance(value, str) and value.lower() in ("none", "null")):
+            return None
+        return convert(name, value, next(each for each in inner if each is not type(None)))
+    if origin is Literal:
+        if value not in inner:
+            raise UserError(f"--{name} is one of {', '.join(map(str, inner))}, not {value!r}")
+        return value
+    if origin is tuple:
+        words = value.replace(",", " ").split() if isinstance(value, str) else list(value)
+        return tuple(convert(name, word, inner[0]) for word in words)
+    return _scalar(name, value, kind)
+
+
+def _scalar(name: str, value: Any, kind: type) -> Any:
+    if kind is str and isinstance(value, str):
+        return value
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in ("true", "yes", "on", "1"):
+            return True
+        if isinstance(value, str) and value.lower() in ("false", "no", "off", "0"):
+            return False
+    elif kind in (int, float) and isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        number = _number(value)
+        if number is not None and (kind is float or number == int(number)):
+            return kind(number)
+    expected = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}[kind]
+    raise UserError(f"--{name} takes {expected}, not {value!r}")
+
+
+def _number(value: int | float | str) -> int | float | None:
+    try:
+        return int(value) if isinstance(value, (int, str)) else value
+    except ValueError:
+        pass
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if number - number == 0 else None

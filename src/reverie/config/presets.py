@@ -1,0 +1,196 @@
+"""Presets: named sets of options that stack from left to right. A user's own YAML file stacks the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import UserError, nearest
+from .options import replaced
+from .schema import Config
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A line about the preset, and the options it sets by dotted name."""
+
+    about: str
+    values: dict[str, Any]
+
+
+DEFAULT = ("cartpole_ppo",)
+"""What `reverie train` runs when it is told nothing."""
+
+PRESETS: dict[str, Preset] = {
+    "defaults": Preset("nothing but the defaults", {}),
+    "cartpole_ppo": Preset(
+        "PPO on CartPole, solved in seconds",
+        {
+            "task": "gym_CartPole-v1",
+            "run.steps": 60_000,
+            "run.eval_every": 20_000,
+            "run.save_every": 20_000,
+            "envs.count": 8,
+            "ppo.rollout": 32,
+            "ppo.epochs": 20,
+            "ppo.minibatch": 256,
+            "ppo.lr": 1e-3,
+            "ppo.lr_anneal": True,
+            "ppo.clip_anneal": True,
+            "ppo.gamma": 0.98,
+            "ppo.lam": 0.8,
+            "ppo.entropy": 0.0,
+        },
+    ),
+    "mario_ppo": Preset(
+        "PPO on Super Mario Bros 1-1: 32 environments, 10M steps",
+        {
+            "task": "mario_1-1",
+            "run.steps": 10_000_000,
+            "run.eval_every": 100_000,
+            "run.save_every": 100_000,
+            "envs.count": 32,
+            "ppo.rollout": 128,
+            "ppo.epochs": 4,
+            "ppo.minibatch": 256,
+            "ppo.lr": 2.5e-4,
+            "ppo.gamma": 0.99,
+            "ppo.lam": 0.95,
+            "ppo.clip": 0.2,
+            "ppo.value_scale": 0.5,
+            "ppo.entropy": 0.03,
+            "ppo.grad_norm": 0.5,
+        },
+    ),
+    "atari_ppo": Preset(
+        "PPO on Atari: 84x84 gray, 4 frames stacked, 10M steps",
+        {
+            "task": "atari_pong",
+            "run.steps": 10_000_000,
+            "run.eval_every": 250_000,
+            "run.save_every": 250_000,
+            "env.size": 84,
+            "env.gray": True,
+            "env.stack": 4,
+            "env.reward_clip": 1.0,
+            "env.atari.life_loss": "terminal",
+            "envs.count": 8,
+            "ppo.rollout": 128,
+            "ppo.epochs": 4,
+            "ppo.minibatch": 256,
+            "ppo.lr": 2.5e-4,
+            "ppo.lr_anneal": True,
+            "ppo.clip": 0.1,
+            "ppo.entropy": 0.01,
+        },
+    ),
+    "continuous_ppo": Preset(
+        "PPO on MuJoCo HalfCheetah, observations and rewards normalised",
+        {
+            "task": "gym_HalfCheetah-v5",
+            "run.steps": 1_000_000,
+            "run.eval_every": 50_000,
+            "run.save_every": 50_000,
+            "envs.count": 8,
+            "ppo.rollout": 256,
+            "ppo.epochs": 10,
+            "ppo.minibatch": 64,
+            "ppo.lr": 3e-4,
+            "ppo.lr_anneal": True,
+            "ppo.entropy": 0.0,
+            "ppo.normalize_observation": True,
+            "ppo.normalize_reward": True,
+        },
+    ),
+    "minatar_ppo": Preset(
+        "PPO on MinAtar Breakout",
+        {
+            "task": "minatar_breakout",
+            "run.steps": 3_000_000,
+            "run.eval_every": 250_000,
+            "run.save_every": 250_000,
+            "envs.count": 64,
+            "ppo.rollout": 64,
+            "ppo.epochs": 4,
+            "ppo.minibatch": 512,
+            "ppo.lr": 1e-3,
+            "ppo.lr_anneal": True,
+            "ppo.features": 128,
+            "ppo.entropy": 0.01,
+        },
+    ),
+    "explore": Preset("for an agent that is stuck: more entropy, smaller steps", {"ppo.entropy": 0.05, "ppo.lr": 1e-4}),
+    "fast": Preset(
+        "a shorter run for development: 1M steps, half the epochs, evaluations of 5 episodes",
+        {"run.steps": 1_000_000, "run.eval_every": 100_000, "run.eval_episodes": 5, "ppo.epochs": 2},
+    ),
+    "debug": Preset(
+        "a few seconds of everything, on any task",
+        {
+            "run.steps": 512,
+            "run.eval_every": 256,
+            "run.eval_episodes": 2,
+            "run.eval_envs": 2,
+            "run.eval_videos": 2,
+            "run.save_every": 256,
+            "env.time_limit": 100,
+            "envs.count": 4,
+            "ppo.rollout": 32,
+            "ppo.epochs": 2,
+            "ppo.minibatch": 64,
+        },
+    ),
+}
+
+
+def stacked(names: Iterable[str], base: Config | None = None) -> Config:
+    """The configuration that presets make, each laid over the ones before it."""
+    config = base or Config()
+    for name in names:
+        if name.endswith((".yaml", ".yml")):
+            config = _from_file(Path(name), config)
+        elif name in PRESETS:
+            config = replaced(config, PRESETS[name].values)
+        else:
+            raise UserError(f"unknown preset {name!r}: {nearest(name, PRESETS)}")
+    return config
+
+
+def _from_file(path: Path, base: Config) -> Config:
+    values = read_yaml(path)
+    below = values.pop("configs", [])
+    base = stacked([below] if isinstance(below, str) else below, base)
+    try:
+        return replaced(base, dotted(values))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file."""
+    try:
+        values = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"no preset file {path}: give the path of a YAML file with options") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path} must map options to values, such as 'ppo.lr: 1e-4'")
+    return values
+
+
+def dotted(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one mapping by dotted name; names may already be dotted."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= dotted(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

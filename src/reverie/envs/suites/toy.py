@@ -1,0 +1,34 @@
+"""Reverie's own small environments."""
+
+from __future__ import annotations
+
+import gymnasium
+
+from ...config.schema import EnvConfig
+from .. import toy
+from ..registry import Suite
+
+TOYS: dict[str, type[toy.Toy]] = {
+    "count": toy.Count,
+    "timeout": toy.Timeout,
+    "catch": toy.Catch,
+    "hybrid": toy.Hybrid,
+    "memory": toy.Memory,
+    "reach": toy.Reach,
+    "multi": toy.Multi,
+    "crash": toy.Crash,
+}
+
+
+def make(name: str, options: EnvConfig, training: bool) -> gymnasium.Env:
+    """The toy of that name."""
+    return TOYS[name](render_mode="rgb_array")
+
+
+SUITE = Suite(
+    name="toy",
+    about="small environments for tests and first tries",
+    make=make,
+    tasks=lambda: list(TOYS),
+    example="toy_catch",
+)

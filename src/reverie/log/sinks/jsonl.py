@@ -1,0 +1,82 @@
+"""metrics.jsonl: one object a line."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ..disk import writing
+
+COUNTS = ("frames", "updates")
+HEAD = (*COUNTS, "time")
+"""Stand before the other scalars, after `step`."""
+
+
+class JsonlSink:
+    """Appends a line a write. A new run starts an empty file; a resumed one cuts what lies after its checkpoint."""
+
+    def __init__(self, path: Path, resume_step: int | None = None) -> None:
+        self._path = path
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if resume_step is not None and path.exists():
+                cut_after(path, resume_step)
+            self._file: IO[str] | None = path.open("w" if resume_step is None else "a", encoding="utf-8")
+
+    def write(self, step: int, scalars: dict[str, float], videos: dict[str, np.ndarray]) -> None:
+        """Append one line and hand it to the system."""
+        if self._file is None:
+            raise ValueError(f"{self._path} is closed")
+        try:
+            with writing(self._path):
+                self._file.write(line(step, scalars) + "\n")
+                self._file.flush()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            # Every line was flushed, so what fails here is the rest of a line that has failed already.
+            with contextlib.suppress(OSError):
+                file.close()
+
+
+def line(step: int, scalars: dict[str, float]) -> str:
+    """One write as JSON; JSON has no word for NaN and infinity, so they are null."""
+    ordered: dict[str, float | int | None] = {"step": step}
+    for name in (*(name for name in HEAD if name in scalars), *scalars):
+        value = float(scalars[name])
+        ordered[name] = None if not math.isfinite(value) else int(value) if name in COUNTS else value
+    return json.dumps(ordered, allow_nan=False)
+
+
+def cut_after(path: Path, step: int) -> None:
+    """Drop the lines of later steps, and a last line that a killed run left unfinished."""
+    partial = path.with_name(f".{path.name}.partial")
+    with path.open("rb") as source, partial.open("wb") as target:
+        for number, text in enumerate(source, start=1):
+            found = parsed(text)
+            if found is None:
+                if text.endswith(b"\n"):
+                    logging.getLogger("reverie").warning("dropped unreadable line %d of %s", number, path)
+            elif found["step"] <= step:
+                target.write(text.rstrip(b"\n") + b"\n")
+    partial.replace(path)
+
+
+def parsed(text: bytes) -> dict[str, Any] | None:
+    """The object on a line, or None where it is not one of ours."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("step"), int) else None

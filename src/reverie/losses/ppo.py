@@ -1,0 +1,52 @@
+"""Losses and diagnostics of Proximal Policy Optimisation (Schulman et al., 2017). Callers reduce."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def policy_loss(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """The clipped surrogate objective, negated."""
+    ratio = (logp - old_logp).exp()
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:
+    """Squared error of the value; with a clip, the worse of it and the error of the value kept near the old one."""
+    error = (value - target).square()
+    if clip <= 0:
+        return error
+    near = old_value + (value - old_value).clamp(-clip, clip)
+    return torch.maximum(error, (near - target).square())
+
+
+def approx_kl(logp: Tensor, old_logp: Tensor) -> Tensor:
+    """The estimator (r - 1) - log r of KL(old || new), which is never negative (Schulman, 2020)."""
+    log_ratio = logp - old_logp
+    return log_ratio.expm1() - log_ratio
+
+
+def clip_fraction(logp: Tensor, old_logp: Tensor, clip: float) -> Tensor:
+    """1 where the ratio lies outside the clip range."""
+    return (((logp - old_logp).exp() - 1).abs() > clip).float()
+
+
+def explained_variance(value: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """1 - Var(target - value) / Var(target) over rows of weight 1; 0 where the targets do not vary."""
+    unexplained, total = _variance(target - value, weight), _variance(target, weight)
+    return torch.where(total > 0, 1 - unexplained / total.clamp(min=1e-12), torch.zeros_like(total))
+
+
+def normalized(advantage: Tensor, weight: Tensor) -> Tensor:
+    """Advantages with mean 0 and deviation 1 over rows of weight 1."""
+    total = weight.sum().clamp(min=1)
+    mean = (advantage * weight).sum() / total
+    variance = ((advantage - mean).square() * weight).sum() / (total - 1).clamp(min=1)
+    return (advantage - mean) / (variance.sqrt() + 1e-8)
+
+
+def _variance(x: Tensor, weight: Tensor) -> Tensor:
+    total = weight.sum().clamp(min=1)
+    mean = (x * weight).sum() / total
+    return ((x - mean).square() * weight).sum() / total

@@ -1,0 +1,63 @@
+"""Convolutional trunks from uint8 images (..., h, w, c) to a feature vector."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .blocks import orthogonal
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Channels, kernel, stride and padding of one convolution."""
+
+    channels: int
+    kernel: int
+    stride: int
+    padding: int = 0
+
+
+TRUNKS: dict[str, tuple[Layer, ...]] = {
+    "nature": (Layer(32, 8, 4), Layer(64, 4, 2), Layer(64, 3, 1)),
+    "guide": (Layer(32, 8, 4, 2), Layer(64, 4, 2, 1), Layer(64, 3, 1, 1)),
+    "small": (Layer(16, 3, 1),),
+}
+"""Mnih et al.'s network for 84x84; the same with padding, which keeps 64x64 at 8x8; one layer for tiny grids."""
+
+
+def trunk_for(name: str, height: int, width: int) -> tuple[Layer, ...]:
+    """The convolutions of that name; `auto` goes by the image's size."""
+    if name == "auto":
+        name = "small" if min(height, width) < 32 else "guide" if min(height, width) < 80 else "nature"
+    return TRUNKS[name]
+
+
+class Trunk(nn.Module):
+    """Convolutions with ReLU, then one linear layer with ReLU."""
+
+    def __init__(self, shape: tuple[int, ...], layers: tuple[Layer, ...], features: int) -> None:
+        super().__init__()
+        channels = shape[-1]
+        convs: list[nn.Module] = []
+        for layer in layers:
+            conv = nn.Conv2d(channels, layer.channels, layer.kernel, layer.stride, layer.padding)
+            convs += [orthogonal(conv, math.sqrt(2)), nn.ReLU(inplace=True)]
+            channels = layer.channels
+        self.convs = nn.Sequential(*convs).to(memory_format=torch.channels_last)
+        with torch.no_grad():
+            flat = self._maps(torch.zeros(1, *shape, dtype=torch.uint8)).numel()
+        self.linear = orthogonal(nn.Linear(flat, features), math.sqrt(2))
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Features (..., F) of images (..., h, w, c)."""
+        maps = self._maps(image.reshape(-1, *image.shape[-3:]))
+        return self.linear(maps).relu_().reshape(*image.shape[:-3], -1)
+
+    def _maps(self, image: Tensor) -> Tensor:
+        # (B, h, w, c) seen as (B, c, h, w) is channels_last already: nothing moves but bytes to floats
+        x = image.permute(0, 3, 1, 2).float().div_(255)
+        return self.convs(x).permute(0, 2, 3, 1).flatten(1)

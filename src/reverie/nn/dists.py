@@ -1,0 +1,91 @@
+"""Distributions of actions: sample, mode, log-probability, entropy. Sampling takes a generator, so that it is saved and restored."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Dist(Protocol):
+    """What a policy head answers with."""
+
+    def sample(self, generator: torch.Generator) -> Tensor: ...
+    def mode(self) -> Tensor: ...
+    def logp(self, action: Tensor) -> Tensor: ...
+    def entropy(self) -> Tensor: ...
+
+
+class Categorical:
+    """One choice among K, from logits (..., K)."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.log_probs = logits.float().log_softmax(-1)
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Class numbers, int64 (...)."""
+        probs = self.log_probs.exp()
+        flat = torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1, generator=generator)
+        return flat.reshape(probs.shape[:-1])
+
+    def mode(self) -> Tensor:
+        """The likeliest class."""
+        return self.log_probs.argmax(-1)
+
+    def logp(self, action: Tensor) -> Tensor:
+        """Log-probability of class numbers (...)."""
+        return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats (...)."""
+        return -(self.log_probs.exp() * self.log_probs).sum(-1)
+
+
+class MultiCategorical:
+    """Several independent choices, from logits (..., K1 + K2 + ...)."""
+
+    def __init__(self, logits: Tensor, sizes: tuple[int, ...]) -> None:
+        self.parts = [Categorical(part) for part in logits.split(sizes, -1)]
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Class numbers, int64 (..., choices)."""
+        return torch.stack([part.sample(generator) for part in self.parts], -1)
+
+    def mode(self) -> Tensor:
+        """The likeliest class of each choice."""
+        return torch.stack([part.mode() for part in self.parts], -1)
+
+    def logp(self, action: Tensor) -> Tensor:
+        """Log-probability of all choices together (...)."""
+        return torch.stack([part.logp(action[..., i]) for i, part in enumerate(self.parts)]).sum(0)
+
+    def entropy(self) -> Tensor:
+        """Entropy of all choices together (...)."""
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+
+class Normal:
+    """Independent Gaussians (..., A). Actions are left unbounded; whoever plays them clips at the environment's border."""
+
+    def __init__(self, mean: Tensor, log_std: Tensor) -> None:
+        self.mean, self.log_std = mean.float(), log_std.float()
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Actions (..., A)."""
+        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
+        return self.mean + self.log_std.exp() * noise
+
+    def mode(self) -> Tensor:
+        """The mean."""
+        return self.mean
+
+    def logp(self, action: Tensor) -> Tensor:
+        """Log-density of actions, summed over A."""
+        scaled = (action - self.mean) * (-self.log_std).exp()
+        return (-0.5 * scaled.square() - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, summed over A."""
+        return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).expand_as(self.mean).sum(-1)

@@ -1,0 +1,62 @@
+"""Running statistics that live in a module's buffers, so that weights and statistics are saved together."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class RunningNorm(nn.Module):
+    """Values to mean 0 and deviation 1 by the statistics of everything seen so far, cut at `limit`."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, size: int, limit: float = 10.0) -> None:
+        super().__init__()
+        self.limit = limit
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(size, dtype=torch.float64))
+        self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised values."""
+        scale = (self.var + 1e-8).rsqrt()
+        return ((x - self.mean.float()) * scale.float()).clamp(-self.limit, self.limit)
+
+    @torch.no_grad()
+    def update(self, x: Tensor) -> None:
+        """Merge a batch (..., size) into the statistics (Chan et al.'s parallel form)."""
+        x = x.reshape(-1, x.shape[-1]).double()
+        count = x.shape[0]
+        delta = x.mean(0) - self.mean
+        total = self.count + count
+        spread = self.var * self.count + x.var(0, unbiased=False) * count
+        self.var.copy_((spread + delta.square() * self.count * count / total) / total)
+        self.mean.add_(delta * count / total)
+        self.count.copy_(total)
+
+
+class ReturnScale(nn.Module):
+    """Rewards divided by the running deviation of the discounted return, cut at `limit`."""
+
+    total: Tensor
+
+    def __init__(self, envs: int, gamma: float, limit: float = 10.0) -> None:
+        super().__init__()
+        self.gamma, self.limit = gamma, limit
+        self.stats = RunningNorm(1)
+        self.register_buffer("total", torch.zeros(envs, dtype=torch.float64))
+
+    @torch.no_grad()
+    def forward(self, reward: Tensor, is_last: Tensor) -> Tensor:
+        """Scaled rewards (T, N) of a rollout, after its returns have entered the statistics."""
+        totals = torch.empty_like(reward, dtype=torch.float64)
+        for t in range(reward.shape[0]):
+            self.total.mul_(self.gamma).add_(reward[t])
+            totals[t] = self.total
+            self.total.mul_(~is_last[t])
+        self.stats.update(totals.unsqueeze(-1))
+        scale = (self.stats.var + 1e-8).rsqrt().float()
+        return (reward * scale).clamp(-self.limit, self.limit)

@@ -1,0 +1,91 @@
+"""The help of the command line, laid out from the schema, the presets and the registry."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+import typing
+from typing import Any
+
+from ..config.arguments import EnvsArguments, EvalArguments, PlayArguments, TrainArguments
+from ..config.names import SHORT
+from ..config.options import Option, options
+from ..config.presets import PRESETS
+from ..config.schema import Config
+from ..envs.registry import SUITES, suite
+
+WIDTH = 116
+USAGE = {
+    "train": "reverie train [--configs NAME ...] [--task SUITE_NAME] [--logdir DIR] [--resume] [--any.option VALUE ...]",
+    "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
+    "play": "reverie play --logdir DIR [--episodes N] [--checkpoint best.pt|latest.pt] [--stochastic] [--save-gif]",
+    "envs": "reverie envs [--check TASK]",
+}
+ARGUMENTS: dict[str, type] = {"eval": EvalArguments, "play": PlayArguments, "envs": EnvsArguments}
+
+
+def overview(commands: dict[str, str]) -> str:
+    """The commands with a line each."""
+    lines = ["Reverie: reinforcement learning with and without a world model", "", "Commands"]
+    lines += [f"  reverie {name:6} {about}" for name, about in commands.items()]
+    return "\n".join([*lines, "", "reverie COMMAND --help says more. `reverie train` alone runs the default."])
+
+
+def command_help(name: str, about: str) -> str:
+    """Usage and options of one command."""
+    lines = [f"{USAGE[name]}", "", f"{about[0].upper()}{about[1:]}.", ""]
+    if name != "train":
+        return "\n".join(lines + _rows(list(options(ARGUMENTS[name]).values())))
+    lines += ["Presets (--configs stacks them left to right; a YAML file of your own stacks the same way)"]
+    lines += [f"  {key:16} {preset.about}" for key, preset in PRESETS.items()]
+    lines += ["", "Suites (--task SUITE_NAME, or module:Class; `reverie envs` says what is installed)"]
+    lines += [f"  {each:16} {suite(each).about}" for each in SUITES]
+    for title, group in _groups().items():
+        lines += ["", title, *_rows(group)]
+    shorts = ", ".join(f"--{short} = --{long}" for short, long in SHORT.items())
+    return "\n".join([*lines, "", "Short names", *textwrap.wrap(shorts, WIDTH, initial_indent="  ", subsequent_indent="  ")])
+
+
+def _groups() -> dict[str, list[Option]]:
+    """Options by the component they belong to, under the first line of its docstring."""
+    titles = {"": "The run"} | _titles(Config, "")
+    groups: dict[str, list[Option]] = {"The run": list(options(TrainArguments).values())}
+    for option in options().values():
+        groups.setdefault(titles[option.group], []).append(option)
+    return groups
+
+
+def _titles(kind: type, prefix: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        if dataclasses.is_dataclass(hint):
+            found[prefix + name] = (hint.__doc__ or name).splitlines()[0].rstrip(".")
+            found |= _titles(typing.cast(type, hint), f"{prefix}{name}.")
+    return found
+
+
+def _rows(group: list[Option]) -> list[str]:
+    lines: list[str] = []
+    for option in group:
+        left = f"  --{option.name} {_kind(option)}"
+        text = f"{option.help}{_default(option.default)}"
+        wrapped = textwrap.wrap(text, WIDTH - 46)
+        if len(left) > 45:
+            lines.append(left)
+            left = ""
+        lines += [f"{left if i == 0 else '':46}{part}" for i, part in enumerate(wrapped)]
+    return lines
+
+
+def _kind(option: Option) -> str:
+    arguments = typing.get_args(option.kind)
+    if typing.get_origin(option.kind) is typing.Literal:
+        return "|".join(map(str, arguments))
+    if typing.get_origin(option.kind) is tuple:
+        return "NAME ..."
+    plain: Any = next((each for each in arguments if each is not type(None)), option.kind)
+    return {int: "N", float: "X", str: "TEXT", bool: "" if option.default is False else "True|False"}[plain]
+
+
+def _default(value: Any) -> str:
+    return "" if value in ("", (), None, False) else f" [{value:,}]" if isinstance(value, int) else f" [{value}]"

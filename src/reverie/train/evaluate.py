@@ -1,0 +1,83 @@
+"""Evaluation: whole episodes in parallel environments, each environment playing its share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean, median
+
+import numpy as np
+import torch
+
+from ..agents.base import Agent, Mode
+from ..collect.collector import playable
+from ..data.rows import Episode, Rows
+from ..envs.rows import RowStream
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The episodes of one evaluation, and the frames of some of them."""
+
+    episodes: list[Episode]
+    clips: list[np.ndarray]
+    """Frames (T, h, w, 3) of the first episode of the first environments."""
+
+    @property
+    def clip_scores(self) -> list[float]:
+        """The returns of the episodes that the clips show."""
+        first = {episode.env: episode.score for episode in reversed(self.episodes)}
+        return [first[env] for env in range(len(self.clips))]
+
+    def summary(self) -> dict[str, float]:
+        """Mean, median, least and greatest return, success rate where the task knows success, length, episodes."""
+        scores = [episode.score for episode in self.episodes]
+        figures = {
+            "mean_return": fmean(scores),
+            "median_return": median(scores),
+            "min_return": min(scores),
+            "max_return": max(scores),
+            "mean_length": fmean(episode.length for episode in self.episodes),
+            "episodes": float(len(scores)),
+        }
+        successes = [episode.summary["success"] for episode in self.episodes if "success" in episode.summary]
+        return figures | ({"success_rate": fmean(successes)} if successes else {})
+
+
+class Evaluator:
+    """Plays episodes with an agent. The same seeds every time, so that two evaluations differ by the agent alone."""
+
+    def __init__(self, stream: RowStream, device: torch.device, episodes: int, clips: int = 0) -> None:
+        self.stream, self.device, self.episodes, self.clips = stream, device, episodes, clips
+
+    @torch.inference_mode()
+    def evaluate(self, agent: Agent, mode: Mode = "eval") -> Evaluation:
+        """Exactly `episodes` finished episodes; each environment plays a fixed share, so short ones are not favoured."""
+        quota = np.array([len(range(i, self.episodes, self.stream.count)) for i in range(self.stream.count)])
+        rows, carry = self.stream.begin(), agent.initial_carry(self.stream.count)
+        frames: list[list[np.ndarray]] = [[] for _ in range(min(self.clips, self.stream.count))]
+        filming = np.ones(len(frames), dtype=bool)
+        done: list[Episode] = []
+        while quota.any():
+            self._film(rows, frames, filming)
+            added, carry = agent.act(self._tensors(rows), carry, mode)
+            rows = self.stream.step(playable(added["action"], self.stream.action_space))
+            for episode in self.stream.finished:
+                if quota[episode.env] > 0 and not episode.broken:
+                    quota[episode.env] -= 1
+                    done.append(episode)
+        return Evaluation(done, [np.stack(clip) for clip in frames if clip])
+
+    def _film(self, rows: Rows, frames: list[list[np.ndarray]], filming: np.ndarray) -> None:
+        if filming.any():
+            pictures = self.stream.pictures(len(frames))
+            for i, clip in enumerate(frames):
+                if filming[i] and pictures[i] is not None:
+                    clip.append(pictures[i])
+                filming[i] &= not rows["is_last"][i]
+
+    def _tensors(self, rows: Rows) -> dict[str, torch.Tensor]:
+        return {key: torch.from_numpy(value).to(self.device) for key, value in rows.items()}
+
+    def close(self) -> None:
+        """End the environments."""
+        self.stream.close()

@@ -1,0 +1,62 @@
+"""The folder of a run: never shared by two runs, never overwritten."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import TextIO
+
+from ..config import store
+from ..config.errors import UserError
+from ..config.schema import Config
+
+LOCK = "run.lock"
+
+
+def prepare(config: Config, resume: bool) -> Path:
+    """The folder of the run, made or found fit for it; the configuration is written into a new one."""
+    folder = Path(config.logdir)
+    holds_run = (folder / store.NAME).is_file()
+    if resume:
+        old = store.load(folder)
+        if changes := store.differences(old, config):
+            raise UserError(f"{folder} is a run of another configuration ({'; '.join(changes)}): use another --logdir")
+    elif holds_run:
+        raise UserError(f"{folder} already holds a run: add --resume to continue it, or use another --logdir")
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} holds other files: use an empty or new folder as --logdir")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        store.save(config, folder)
+    except OSError as error:
+        raise UserError(f"cannot write into {folder}: {error.strerror}") from error
+    return folder
+
+
+class Lock:
+    """Held while a run uses its folder; the system lets go of it when the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK
+        self.file: TextIO | None = None
+
+    def __enter__(self) -> Lock:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = open(self.path, "a+")
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.file.seek(0)
+            owner = self.file.read().strip() or "another process"
+            self.file.close()
+            raise UserError(f"{self.path.parent} is in use by process {owner}: stop it or use another --logdir") from None
+        self.file.truncate(0)
+        self.file.write(str(os.getpid()))
+        self.file.flush()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file:
+            self.path.unlink(missing_ok=True)
+            self.file.close()

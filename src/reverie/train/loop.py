@@ -1,0 +1,136 @@
+"""The training loop, the same for every agent: collect, learn, log, evaluate, save."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..agents.base import Agent
+from ..collect.collector import Collector
+from ..config.schema import RunConfig
+from ..data.counters import Counters
+from ..log.logger import Logger
+from ..log.video import reel
+from . import checkpoint
+from .evaluate import Evaluator
+from .interrupt import Interrupt
+
+
+@dataclass
+class Run:
+    """Everything a run consists of, and where it stands."""
+
+    folder: Path
+    config: RunConfig
+    agent: Agent
+    collector: Collector
+    evaluator: Evaluator | None
+    logger: Logger
+    counters: Counters
+    frames_per_step: int = 1
+    log_every: int = 0
+    best: float = float("-inf")
+    evaluation: dict[str, float] = field(default_factory=dict)
+    stop: Interrupt = field(default_factory=Interrupt)
+    written: float = 0.0
+
+    def train(self) -> None:
+        """Train until the budget is spent, the goal is reached or someone interrupts; save at the end in any case."""
+        self.logger.start(self.counters)
+        with self.stop:
+            while not self.finished and not self.stop.raised:
+                step = self.counters.step
+                self.round()
+                self.counters.elapsed = self.logger.elapsed
+                self.log(step)
+                self.evaluate(step)
+                if crossed(step, self.counters.step, self.config.save_every) and not self.finished:
+                    self.save("latest")
+            self.save("latest")
+
+    def round(self) -> None:
+        """Collect one chunk of rows and learn from it."""
+        self.agent.schedule(self.counters.progress)
+        chunk = self.collector.collect(self.agent.rollout)
+        learned = self.agent.learn_rollout(chunk.rows)
+        self.counters.step += chunk.steps
+        self.counters.frames += chunk.steps * self.frames_per_step
+        self.counters.updates += learned.updates
+        self.counters.episodes += sum(not episode.broken for episode in chunk.episodes)
+        self.logger.add(learned.metrics)
+        self.logger.episodes(chunk.episodes)
+
+    def log(self, before: int) -> None:
+        """Write a line of the log if one is due."""
+        if self.log_every:
+            due = crossed(before, self.counters.step, self.log_every)
+        else:
+            due = time.perf_counter() - self.written > 0.5
+        if due or self.finished:
+            self.logger.write(self.counters)
+            self.written = time.perf_counter()
+
+    def evaluate(self, before: int) -> None:
+        """Evaluate if it is due, and keep the best agent so far."""
+        if self.evaluator is None or self.stop.raised:
+            return
+        due = crossed(before, self.counters.step, self.config.eval_every)
+        if not due and not (self.finished and self.config.eval_at_end):
+            return
+        result = self.evaluator.evaluate(self.agent, "train" if self.config.eval_stochastic else "eval")
+        self.evaluation = result.summary()
+        self.logger.add({f"eval/{name}": value for name, value in self.evaluation.items()})
+        if result.clips:
+            self.logger.video("eval/episodes", reel(result.clips, result.clip_scores))
+        self.logger.write(self.counters)
+        if self.evaluation["mean_return"] >= self.best:
+            self.best = self.evaluation["mean_return"]
+            self.save("best")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget is spent or the goal is reached."""
+        return self.counters.step >= self.counters.total or self.solved
+
+    @property
+    def solved(self) -> bool:
+        """Whether the last 100 training episodes reach the goal that `run.stop_at` sets."""
+        goal = self.config.stop_at
+        return goal is not None and self.logger.meter.solved(goal)
+
+    def save(self, name: str) -> None:
+        """Write a checkpoint of everything that changes."""
+        checkpoint.save(self.folder / checkpoint.FOLDER / f"{name}.pt", self.state())
+
+    def state(self) -> dict[str, Any]:
+        """All that a resumed run needs to go on as if it had not stopped."""
+        return {
+            "counters": self.counters.state_dict(),
+            "agent": self.agent.save(),
+            "collector": self.collector.state(),
+            "logger": self.logger.state_dict(),
+            "best": self.best,
+            "evaluation": self.evaluation,
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Go on where a checkpoint was written."""
+        self.counters.load_state_dict(saved["counters"])
+        self.agent.restore(saved["agent"])
+        self.collector.restore(saved["collector"])
+        self.logger.load_state_dict(saved["logger"])
+        self.best, self.evaluation = saved["best"], saved["evaluation"]
+
+    def close(self) -> None:
+        """End environments and sinks."""
+        self.collector.close()
+        if self.evaluator is not None:
+            self.evaluator.close()
+        self.logger.close()
+
+
+def crossed(before: int, now: int, every: int) -> bool:
+    """Whether a multiple of `every` lies in (before, now]; never if `every` is 0."""
+    return every > 0 and now // every > before // every

@@ -1,0 +1,183 @@
+"""PPO: each option changes what is learned, and nothing leaks where it must not."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reverie.agents.ppo import METRICS, PPO
+from reverie.config.schema import PPOConfig
+
+CPU = torch.device("cpu")
+VECTOR = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (4,), np.float32)})
+IMAGE = spaces.Dict({"image": spaces.Box(0, 255, (64, 64, 3), np.uint8)})
+HYBRID = spaces.Dict(
+    {
+        "image": spaces.Box(0, 255, (32, 32, 1), np.uint8),
+        "vector": spaces.Box(-1, 1, (3,), np.float32),
+        "door": spaces.Discrete(3),
+        "keys": spaces.MultiDiscrete([2, 4]),
+    }
+)
+SMALL = PPOConfig(rollout=16, epochs=2, minibatch=16, features=32, units=16, lr=1e-2, entropy=0.0)
+ACTIONS = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,), np.float32)]
+
+
+def agent_of(observation=VECTOR, action=ACTIONS[0], config=SMALL, seed=0):
+    torch.manual_seed(seed)
+    return PPO(observation, action, config, 4, seed, CPU)
+
+
+def rollout_of(agent, observation=VECTOR, length=16, seed=0):
+    """Rows (T + 1, N) of made-up observations that the agent has acted upon, with ends of both kinds inside."""
+    rng = np.random.default_rng(seed)
+    sampled = {}
+    for key, space in observation.items():
+        space.seed(seed)
+        sampled[key] = np.stack([[space.sample() for _ in range(4)] for _ in range(length + 1)])
+    rows = {key: torch.from_numpy(value) for key, value in sampled.items()}
+    for key in ("is_first", "is_last", "is_terminal"):
+        rows[key] = torch.zeros(length + 1, 4, dtype=torch.bool)
+    rows["is_last"][5, 1] = rows["is_terminal"][5, 1] = rows["is_first"][6, 1] = True
+    rows["is_last"][9, 2] = rows["is_first"][10, 2] = True
+    rows["reward"] = torch.from_numpy(rng.normal(size=(length + 1, 4)).astype(np.float32))
+    columns = [agent.act({key: x[t] for key, x in rows.items()}, None, "train")[0] for t in range(length + 1)]
+    return rows | {key: torch.stack([column[key] for column in columns]) for key in columns[0]}
+
+
+def weights(agent):
+    return torch.cat([p.detach().flatten() for p in agent.net.parameters()])
+
+
+def learned(config, rows=None, change=None, seed=0):
+    """The weights after one round of learning."""
+    agent = agent_of(config=config, seed=seed)
+    rows = rollout_of(agent) if rows is None else {key: x.clone() for key, x in rows.items()}
+    if change:
+        change(rows)
+    agent.schedule(0.5)
+    agent.learn_rollout(rows)
+    return weights(agent)
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=["discrete", "multi", "box"])
+@pytest.mark.parametrize("observation", [VECTOR, IMAGE, HYBRID], ids=["vector", "image", "hybrid"])
+def test_acts_and_learns_on_every_kind_of_space(observation, action):
+    agent = agent_of(observation, action)
+    before = weights(agent).clone()
+    result = agent.learn_rollout(rollout_of(agent, observation))
+    assert {f"train/{name}" for name in METRICS} <= set(result.metrics)
+    assert all(torch.isfinite(value) for value in result.metrics.values())
+    assert result.updates == 2 * 4
+    assert (weights(agent) != before).float().mean() > 0.5
+
+
+def test_the_first_ratio_is_one():
+    agent = agent_of(config=replace(SMALL, epochs=1, minibatch=64))
+    metrics = agent.learn_rollout(rollout_of(agent)).metrics
+    assert metrics["train/approx_kl"].item() == pytest.approx(0, abs=1e-6)
+    assert metrics["train/clip_fraction"].item() == 0
+
+
+def test_the_action_of_a_last_row_is_not_learned():
+    def other_action(rows):
+        rows["action"][5, 1] = (rows["action"][5, 1] + 1) % 3
+        rows["logp"][5, 1] -= 1.0
+
+    torch.testing.assert_close(learned(SMALL), learned(SMALL, change=other_action), rtol=0, atol=0)
+
+
+def test_a_timeout_and_an_end_differ():
+    def timeout(rows):
+        rows["is_terminal"][5, 1] = False
+
+    assert not torch.equal(learned(SMALL), learned(SMALL, change=timeout))
+
+
+def test_the_next_episode_does_not_reach_back():
+    def richer(rows):
+        rows["reward"][7:, 1] += 5.0
+
+    agent = agent_of()
+    rows = rollout_of(agent)
+    plain, changed = agent._targets(rows), copy.deepcopy(rows)
+    richer(changed)
+    difference = (agent._targets(changed)["target"] - plain["target"]).reshape(16, 4)
+    assert (difference[:5] == 0).all()  # row 5 is the last one: its own target is never used
+    assert (difference[6:, 1] != 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lr", 1e-3),
+        ("lr_anneal", True),
+        ("gamma", 0.5),
+        ("lam", 0.1),
+        ("clip", 0.01),
+        ("clip_anneal", True),
+        ("value_clip", 0.01),
+        ("value_scale", 0.1),
+        ("entropy", 0.1),
+        ("grad_norm", 0.1),
+        ("adam_eps", 1e-2),
+        ("epochs", 3),
+        ("minibatch", 32),
+        ("normalize_advantage", False),
+        ("normalize_reward", True),
+        ("activation", "relu"),
+    ],
+)
+def test_every_option_changes_what_is_learned(name, value):
+    base = replace(SMALL, epochs=4, clip=0.05)
+    rows = rollout_of(agent_of(config=base))
+    assert not torch.equal(learned(base, rows), learned(replace(base, **{name: value}), rows))
+
+
+def test_normalised_observations_are_frozen_inside_a_rollout():
+    agent = agent_of(config=replace(SMALL, normalize_observation=True, epochs=1, minibatch=64))
+    rows = rollout_of(agent)
+    rows["vector"] = rows["vector"] * 100 + 50
+    rows |= {key: x.clone() for key, x in agent.act(rows, None, "train")[0].items()}
+    assert agent.learn_rollout(rows).metrics["train/approx_kl"].item() == pytest.approx(0, abs=1e-6)
+    assert agent.net.vectors.norm.count > 60
+    assert agent.net.vectors(rows).abs().mean() < 2
+
+
+def test_target_kl_stops_the_epochs():
+    config = replace(SMALL, epochs=50, lr=3e-2, target_kl=0.01)
+    agent = agent_of(config=config)
+    assert agent.learn_rollout(rollout_of(agent)).updates < 50 * 4
+
+
+def test_evaluation_takes_the_best_action_and_draws_nothing():
+    agent = agent_of()
+    rows = {key: x[0] for key, x in rollout_of(agent).items()}
+    state = agent.generator.get_state()
+    one, two = agent.act(rows, None, "eval")[0], agent.act(rows, None, "eval")[0]
+    assert torch.equal(one["action"], two["action"])
+    assert torch.equal(agent.generator.get_state(), state)
+
+
+def test_what_is_saved_goes_on_the_same():
+    one = agent_of(config=replace(SMALL, normalize_observation=True, normalize_reward=True))
+    rows = rollout_of(one)
+    one.learn_rollout(rows)
+    two = agent_of(config=one.config, seed=7)
+    two.restore(copy.deepcopy(one.save()))
+    for agent in (one, two):
+        agent.learn_rollout(rollout_of(agent))
+    assert torch.equal(weights(one), weights(two))
+
+
+def test_learns_which_arm_pays():
+    agent = agent_of(config=replace(SMALL, epochs=4, gamma=0.0))
+    for seed in range(20):
+        rows = rollout_of(agent, seed=seed)
+        rows["reward"][1:] = (rows["action"][:-1] == 2).float()
+        agent.learn_rollout(rows)
+    rows = rollout_of(agent, seed=99)
+    assert (rows["action"] == 2).float().mean() > 0.9
