@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .build import make_player, make_run, with_logdir
+from .build import make_parts, make_player, make_run, with_logdir
 from .config import store
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
 from .config.schema import Config
 from .tools.player import Player
-from .train.checkpoint import find
-from .train.folder import Lock, prepare
+from .training.checkpoint import find
+from .training.folder import Lock, check, prepare
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,18 @@ def configure(*presets: str, **options: Any) -> Config:
 def train(config: Config | None = None, *, resume: bool = False, quiet: bool = False) -> Outcome:
     """Train as the configuration says (the default is PPO on CartPole) and say what was reached."""
     config = with_logdir(config or stacked(DEFAULT))
-    folder = prepare(config, resume)
-    with Lock(folder):
-        run = make_run(config, folder, resume, quiet)
-        try:
-            run.train()
-        finally:
-            run.close()
+    check(config, resume)
+    parts = make_parts(config)
+    try:
+        folder = prepare(config, resume)
+        with Lock(folder):
+            run = make_run(config, folder, parts, resume, quiet)
+            try:
+                run.train()
+            finally:
+                run.logger.close()
+    finally:
+        parts.close()
     return Outcome(
         logdir=folder,
         step=run.counters.step,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from .agents.base import Agent, Mode
 from .agents.ppo import PPO
 from .agents.random import RandomAgent
 from .collect.collector import Collector
+from .config import store
 from .config.errors import UserError
 from .config.options import flattened
 from .config.schema import Config
@@ -22,14 +24,17 @@ from .data.counters import Counters
 from .envs.registry import find, frames_per_step, import_modules, make_env
 from .envs.rows import RowStream
 from .envs.vector import make_vector
-from .log.logger import Logger
+from .log.logger import Logger, Sink
 from .log.sinks.jsonl import JsonlSink
+from .log.sinks.mlflow import MlflowSink
 from .log.sinks.tensorboard import TensorBoardSink
 from .log.sinks.terminal import TerminalSink
+from .log.sinks.videos import VideosSink
+from .log.sinks.wandb import WandbSink
 from .tools.player import Player
-from .train import checkpoint
-from .train.evaluate import Evaluation, Evaluator
-from .train.loop import Run
+from .training import checkpoint
+from .training.evaluate import Evaluation, Evaluator
+from .training.loop import Run
 
 EVAL_SEED = 1_000_003
 """Added to the seed of evaluation environments, so that they show other episodes than training's."""
@@ -45,12 +50,13 @@ def device_of(config: Config) -> torch.device:
 
 
 def with_logdir(config: Config) -> Config:
-    """The configuration with a folder of its own where none was given."""
+    """The configuration with a new folder of its own where none was given."""
     if config.logdir:
         return config
     task = config.task.replace("/", "-").replace(":", "-")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return replace(config, logdir=f"logdir/{task}-{config.agent.name}-{stamp}")
+    name = f"logdir/{task}-{config.agent.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return replace(config, logdir=next(each for each in names if not Path(each).exists()))
 
 
 def make_stream(config: Config, training: bool = True, count: int | None = None) -> RowStream:
@@ -59,7 +65,7 @@ def make_stream(config: Config, training: bool = True, count: int | None = None)
     seed = config.seed if training else config.seed + EVAL_SEED
     vector = make_vector(config.task, config.env, config.envs, seed, training, config.imports, count)
     options = config.env if training else replace(config.env, reward_clip=0.0, reward_scale=1.0)
-    return RowStream(vector, options, check=config.envs.checks)
+    return RowStream(vector, options, checks=config.envs.checks)
 
 
 def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, device: torch.device) -> Agent:
@@ -78,50 +84,65 @@ def set_threads(config: Config, observation: spaces.Dict) -> None:
     torch.set_num_threads(config.run.threads or (cores if images else 1))
 
 
-def make_logger(config: Config, folder: Path, resume_step: int | None, quiet: bool) -> Logger:
+def make_logger(config: Config, folder: Path, actions: int, resume_step: int | None, quiet: bool) -> Logger:
     """The logger with the sinks that the configuration asks for."""
-    sinks: list = [JsonlSink(folder / "metrics.jsonl", resume_step)]
+    sinks: list[Sink] = [JsonlSink(folder / "metrics.jsonl", resume_step), VideosSink(folder / "videos")]
     if config.log.tensorboard:
-        sinks.append(TensorBoardSink(folder, resume_step))
+        sinks.append(TensorBoardSink(folder, resume_step, (folder / store.NAME).read_text()))
     if config.log.mlflow:
-        from .log.sinks.mlflow import MlflowSink
-
         sinks.append(MlflowSink(folder, config.log, flattened(config)))
     if config.log.wandb:
-        from .log.sinks.wandb import WandbSink
-
         sinks.append(WandbSink(folder, config.log, flattened(config)))
     if not quiet:
-        sinks.append(TerminalSink(config.task, config.run.steps))
-    return Logger(sinks, frames_per_step(config.task, config.env))
+        sinks.append(TerminalSink(config.task, config.run.steps, config.log.display))
+    return Logger(sinks, frames_per_step(config.task, config.env), actions)
 
 
-def make_run(config: Config, folder: Path, resume: bool, quiet: bool = False) -> Run:
-    """A run ready to train; resumed ones stand where their checkpoint was written."""
+@dataclass
+class Parts:
+    """What a run needs that can be wrong without anything having been written: environments, agent, evaluator."""
+
+    device: torch.device
+    stream: RowStream
+    agent: Agent
+    evaluator: Evaluator | None
+
+    def close(self) -> None:
+        """End the environments."""
+        self.stream.close()
+        if self.evaluator is not None:
+            self.evaluator.close()
+
+
+def make_parts(config: Config) -> Parts:
+    """The environments and a new agent."""
     import_modules(config.imports)
     find(config.task)
     device = device_of(config)
     torch.set_float32_matmul_precision("high")
-    latest = folder / checkpoint.FOLDER / "latest.pt"
-    saved = checkpoint.load(latest, "cpu") if resume else None
     stream = make_stream(config)
     set_threads(config, stream.observation_space)
     agent = make_agent(config, stream.observation_space, stream.action_space, device)
+    return Parts(device, stream, agent, make_evaluator(config, device))
+
+
+def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:
+    """A run ready to train; resumed ones stand where their checkpoint was written."""
+    saved = checkpoint.load(folder / checkpoint.FOLDER / "latest.pt") if resume else None
     step = saved["counters"]["step"] if saved else None
     run = Run(
         folder=folder,
         config=config.run,
-        agent=agent,
-        collector=Collector(stream, agent, device),
-        evaluator=make_evaluator(config, device),
-        logger=make_logger(config, folder, step, quiet),
+        agent=parts.agent,
+        collector=Collector(parts.stream, parts.agent, parts.device),
+        evaluator=parts.evaluator,
+        logger=make_logger(config, folder, choices(parts.stream.action_space), step, quiet),
         counters=Counters(total=config.run.steps),
         frames_per_step=frames_per_step(config.task, config.env),
         log_every=config.log.every,
     )
     if saved:
         run.restore(saved)
-        run.counters.total = config.run.steps
     return run
 
 
@@ -134,6 +155,13 @@ def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, s
         return evaluator.evaluate(player.agent, mode)
     finally:
         evaluator.close()
+
+
+def choices(space: spaces.Space) -> int:
+    """How many discrete actions there are; 0 for continuous ones."""
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.prod())
+    return int(space.n) if isinstance(space, spaces.Discrete) else 0
 
 
 def make_evaluator(config: Config, device: torch.device) -> Evaluator | None:

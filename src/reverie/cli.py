@@ -101,7 +101,7 @@ def evaluate(words: list[str]) -> int:
     arguments = parse(words, EvalArguments)
     config = stored_config(arguments.logdir, arguments.device)
     from .build import evaluate_checkpoint
-    from .train.checkpoint import find
+    from .training.checkpoint import find
 
     file = find(Path(arguments.logdir), arguments.checkpoint)
     mode = "train" if arguments.stochastic else "eval"
@@ -123,7 +123,7 @@ def play(words: list[str]) -> int:
     from .build import make_player
     from .tools.play import open_screen, save_gif
     from .tools.play import play as episodes_of
-    from .train.checkpoint import find
+    from .training.checkpoint import find
 
     player = make_player(config, find(Path(arguments.logdir), arguments.checkpoint))
     folder = Path(arguments.gif_dir or Path(arguments.logdir) / "gifs")

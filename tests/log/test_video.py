@@ -9,6 +9,7 @@ from reverie.config.errors import UserError
 from reverie.log.video import (
     Clip,
     caption,
+    downscale,
     encode_gif,
     gif_delays,
     overlay,
@@ -109,7 +110,7 @@ def test_side_by_side_shows_three_at_most_and_fills_below_lower_clips():
     clips = [np.full((1, 8, 8, 3), 50, np.uint8)] * 5
     assert side_by_side(clips).shape[2] == 8 * 3 + 2 * 2
     shown = side_by_side([clips[0], np.full((1, 4, 8, 1), 70, np.uint8)])
-    assert (shown[0, :4, -8:] == 70).all() and (shown[0, 4:, -8:] == 0).all()
+    assert (shown[0, :4, -8:] == 70).all() and (shown[0, 4:, -8:] == shown[0, 0, 8]).all()
 
 
 def test_no_clips_are_an_error():
@@ -124,6 +125,16 @@ def test_upscale_repeats_pixels():
     np.testing.assert_array_equal(large[:, ::3, ::3], frames)
     np.testing.assert_array_equal(large[:, 2::3, 2::3], frames)
     assert upscale(frames, 2) is frames
+
+
+def test_downscale_averages_pixels():
+    frames = np.zeros((2, 4, 6, 3), np.uint8)
+    frames[:, :2, :2] = 100
+    frames[:, 0, 4] = 200
+    small = downscale(frames, 2)
+    assert small.shape == (2, 2, 3, 3)
+    assert small[1, :, :, 0].tolist() == [[100, 0, 50], [0, 0, 0]]
+    assert downscale(frames, 4) is frames
 
 
 @pytest.mark.parametrize(("channels", "kept"), [(1, [0, 0, 0]), (3, [0, 1, 2]), (4, [3, 3, 3]), (12, [9, 10, 11])])
@@ -159,6 +170,7 @@ def test_reel_is_large_enough_and_says_the_returns():
     clips = [moving_dot(5, side=32), moving_dot(3, side=32)]
     shown = reel(clips, [1.0, 2.0])
     assert shown.shape[0] == 5 and shown.shape[1] > 160 and shown.shape[2] >= 320
+    assert reel([np.zeros((2, 400, 600, 3), np.uint8)], [0.0]).shape[2] == 300
     assert (shown != reel(clips, [1.0, 3.0])).any()
 
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..config.schema import PPOConfig
 from ..data.rows import Batch
 from ..losses import ppo as losses
 from ..losses.returns import lambda_return
+from ..nn.optim import FlatAdam
 from ..nn.scale import ReturnScale
 from .actor_critic import ActorCritic
 from .base import Agent, Carry, Learned, Mode
@@ -37,7 +38,7 @@ class PPO(Agent):
         self.keys = tuple(observation_space)
         self.net = ActorCritic(observation_space, action_space, config).to(device)
         self.reward_scale = ReturnScale(envs, config.gamma).to(device) if config.normalize_reward else None
-        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=config.lr, eps=config.adam_eps, fused=True)
+        self.optimizer = FlatAdam(self.net.parameters(), config.lr, config.adam_eps)
         self.generator = torch.Generator(device).manual_seed(seed)
         self.clip = config.clip
 
@@ -64,14 +65,14 @@ class PPO(Agent):
                 break
         metrics = dict(zip(METRICS, torch.stack(seen).mean(0).unbind()))
         metrics["explained_variance"] = losses.explained_variance(batch["value"], batch["target"], batch["weight"])
-        metrics["lr"] = torch.tensor(float(self.optimizer.param_groups[0]["lr"]))
+        metrics["lr"] = torch.tensor(self.optimizer.lr)
         self.net.vectors.update({key: x[:-1] for key, x in rows.items()})
         return Learned({f"train/{name}": value for name, value in metrics.items()}, updates=len(seen))
 
     def schedule(self, progress: float) -> None:
         """Learning rate and clip range, lowered linearly where the configuration asks for it."""
         left = max(0.0, 1.0 - progress)
-        self.optimizer.param_groups[0]["lr"] = self.config.lr * (left if self.config.lr_anneal else 1.0)
+        self.optimizer.lr = self.config.lr * (left if self.config.lr_anneal else 1.0)
         self.clip = self.config.clip * (left if self.config.clip_anneal else 1.0)
 
     @torch.no_grad()
@@ -109,11 +110,8 @@ class PPO(Agent):
         )
         means = (terms * weight).sum(1) / weight.sum().clamp(min=1)
         loss = means[0] + config.value_scale * means[1] - config.entropy * means[2]
-        self.optimizer.zero_grad()
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.net.parameters(), config.grad_norm)
-        self.optimizer.step()
-        return torch.cat([means.detach(), norm.detach().reshape(1)])
+        norm = self.optimizer.step(loss, config.grad_norm)
+        return torch.cat([means.detach(), norm.reshape(1)])
 
     def _moved_too_far(self, seen: list[Tensor]) -> bool:
         limit = self.config.target_kl

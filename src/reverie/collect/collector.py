@@ -69,12 +69,17 @@ class Collector:
     def restore(self, saved: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         if saved:
-            self.rows = self.stream.restore(saved["stream"])
+            self.rows = self.stream.restore(_arrays(saved["stream"]))
             self.carry = saved["carry"]
 
-    def close(self) -> None:
-        """End the environments."""
-        self.stream.close()
+
+def _arrays(value: Any) -> Any:
+    """The same with tensors, which checkpoints hold, as the arrays that environments work with."""
+    if isinstance(value, dict):
+        return {key: _arrays(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_arrays(each) for each in value]
+    return value.numpy() if isinstance(value, Tensor) else value
 
 
 def playable(action: Tensor, space: spaces.Space) -> np.ndarray:

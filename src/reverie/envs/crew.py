@@ -103,6 +103,17 @@ class Crew:
             self.process = None
 
 
+def dismiss(crews: list[Crew]) -> None:
+    """End all workers: each may close its environments, and is killed if that takes long."""
+    running = [crew for crew in crews if crew.process is not None]
+    for crew in running:
+        crew.pipe.close()
+    limit = time.monotonic() + CLOSING
+    for crew in running:
+        crew.process.join(max(0.0, limit - time.monotonic()))
+        crew.kill()
+
+
 def unpacked(message: tuple[Any, ...]) -> tuple[Any, ...]:
     """The words of an answer, its warnings logged, its errors raised."""
     kind, words = message[0], message[1]

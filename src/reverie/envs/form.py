@@ -27,6 +27,10 @@ class Leaf:
     path: tuple[Any, ...]
     raw: gymnasium.Space
     space: gymnasium.Space
+    dtype: Any
+    start: Any
+    """The smallest class where classes do not start at 0, else None."""
+    reshaped: bool
 
     def find(self, observation: Any) -> Any:
         """The environment's own value; KeyError, IndexError or TypeError where it is not there."""
@@ -36,9 +40,10 @@ class Leaf:
 
     def array(self, value: Any, lead: tuple[int, ...] = ()) -> np.ndarray:
         """A fresh array of the standard form's shape and dtype."""
-        if isinstance(self.raw, spaces.Discrete | spaces.MultiDiscrete):
-            value = np.asarray(value) - self.raw.start
-        return np.array(value, self.space.dtype).reshape(lead + (self.space.shape or ()))
+        if self.start is not None:
+            value = np.asarray(value) - self.start
+        array = np.array(value, self.dtype)
+        return array.reshape(lead + (self.space.shape or ())) if self.reshaped else array
 
 
 class ObservationForm:
@@ -57,13 +62,8 @@ class ObservationForm:
 def find_leaves(space: gymnasium.Space) -> list[Leaf]:
     """The leaves of an observation space, their keys checked."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
-        form = leaf_space(space, "vector")
-        return [Leaf("image" if is_image(form) else "vector", (), space, form)]
-    leaves = [
-        Leaf(key, path, raw, leaf_space(raw, key))
-        for path, raw in walk(space)
-        for key in ["/".join(str(word) for word in path)]
-    ]
+        return [make_leaf("image" if is_image(leaf_space(space, "vector")) else "vector", (), space)]
+    leaves = [make_leaf("/".join(str(word) for word in path), path, raw) for path, raw in walk(space)]
     if not leaves:
         raise UserError("the observation space has no entries: give it at least one")
     keys = [leaf.key for leaf in leaves]
@@ -73,6 +73,13 @@ def find_leaves(space: gymnasium.Space) -> list[Leaf]:
         if keys.count(key) > 1:
             raise UserError(f"two observations are called {key!r} once nested names are joined: rename one")
     return leaves
+
+
+def make_leaf(key: str, path: tuple[Any, ...], raw: gymnasium.Space) -> Leaf:
+    """A leaf with what its conversion needs worked out beforehand."""
+    space = leaf_space(raw, key)
+    start = raw.start if isinstance(raw, spaces.Discrete | spaces.MultiDiscrete) and np.any(raw.start) else None
+    return Leaf(key, path, raw, space, np.dtype(space.dtype), start, raw.shape != space.shape)
 
 
 def walk(space: gymnasium.Space, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], gymnasium.Space]]:
@@ -125,13 +132,14 @@ class ActionForm:
     def __init__(self, space: gymnasium.Space) -> None:
         self.raw = space
         self.space = action_space(space)
-        self.start = getattr(space, "start", 0)
+        self.single = isinstance(space, spaces.Discrete)
+        self.start = np.asarray(getattr(space, "start", 0))[()]
         self.bounded = isinstance(space, spaces.Box) and space.dtype != np.float32
 
     def __call__(self, action: Any, lead: tuple[int, ...] = ()) -> Any:
         """The action as the environment wants it."""
-        if isinstance(self.raw, spaces.Discrete) and not lead:
-            return int(action) + int(self.start)
+        if self.single and not lead:
+            return self.start + action  # a numpy integer, which Gymnasium's own check of actions passes fastest
         array = np.array(action, self.raw.dtype).reshape(lead + (self.raw.shape or ()))
         if isinstance(self.raw, spaces.Discrete | spaces.MultiDiscrete):
             array += self.start

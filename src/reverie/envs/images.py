@@ -1,7 +1,7 @@
 """Resizing of images by area, in plain numpy: what OpenCV's INTER_AREA shows, without needing it.
 
-Pillow's box filter weighs border pixels all or nothing and differs by several gray levels; a matrix product is exact too
-but wakes BLAS threads in every environment worker.
+Pillow's box filter weighs border pixels all or nothing and differs by several gray levels; a matrix product is exact
+too but wakes BLAS threads in every environment worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AreaResize:
 
 
 def overlaps(old: int, new: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each of `new` cells the `old` cells it covers and their shares, as indices (k, new) and weights (k, new, 1)."""
+    """The old cells that each new cell covers, as indices (k, new), and their shares, as weights (k, new, 1)."""
     scale = old / new
     left = np.arange(new)[:, None] * scale
     cells = np.arange(old)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +18,7 @@ from gymnasium.vector import VectorEnv
 
 from ..config.errors import UserError
 from ..config.schema import EnvsConfig
-from .crew import CLOSING, Crew, Lost
+from .crew import Crew, Lost, dismiss
 from .memory import Memory, Plan, SharedBlock
 from .serial import fitting, same_spaces, set_spaces
 from .slot import Factory, Past, named, too_often
@@ -43,6 +43,7 @@ class ProcessVector(VectorEnv):
             Crew(number, {index: factories[index] for index in indices}, seed, settings)
             for number, indices in enumerate(shares(len(factories), settings.workers or core_count()))
         ]
+        self.dismissal = weakref.finalize(self, dismiss, self.crews)  # also if nobody closes this
         try:
             self.start()
         except BaseException:
@@ -183,7 +184,7 @@ class ProcessVector(VectorEnv):
             if self.deaths[index] >= self.settings.max_restarts:
                 raise UserError(too_often(index, self.names[index], int(self.deaths[index]), str(loss)))
         first = index if index >= 0 else next(iter(crew.factories))
-        others = f" with {len(crew.factories) - 1} others" if len(crew.factories) > 1 else ""
+        others = f", as are {len(crew.factories) - 1} more in its process" if len(crew.factories) > 1 else ""
         who = f"environment {first}{named(self.names[first])}"
         logging.getLogger("reverie").warning(f"{who} broke and is restarted{others}: {loss}")
 
@@ -205,15 +206,8 @@ class ProcessVector(VectorEnv):
         return self.frames[self.side ^ 1 if self.pending else self.side].row(index)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """End all workers: each may close its environments, and is killed if that takes long."""
-        for crew in self.crews:
-            if crew.process is not None:
-                crew.send(pickle.dumps(("close",)))
-        limit = time.monotonic() + CLOSING
-        for crew in self.crews:
-            if crew.process is not None:
-                crew.process.join(max(0.0, limit - time.monotonic()))
-                crew.kill()
+        """End all workers."""
+        self.dismissal()
         if self.block is not None:
             self.block.close()
 

@@ -17,8 +17,8 @@ from . import registry
 from .process import ProcessVector, core_count
 from .serial import SerialVector
 
-CHEAP = 200e-6
-"""Seconds a step may take for environments to run one after the other: processes would cost more than they bring."""
+CHEAP = 500e-6
+"""Seconds a step of all environments one after the other may take; above, processes bring more than they cost."""
 
 TRIAL = 0.3
 """Seconds spent at most on timing an environment."""
@@ -76,11 +76,11 @@ def chosen_backend(maker: Maker, count: int) -> str:
     """`serial` where processes would not pay: one environment, one core, or cheap steps. Results are the same."""
     if count == 1 or core_count() == 1:
         return "serial"
-    return "serial" if step_seconds(maker) < CHEAP else "process"
+    return "serial" if step_seconds(maker) * count < CHEAP else "process"
 
 
 def step_seconds(maker: Maker) -> float:
-    """The mean time of a step with random actions, resets included; infinite for an environment that breaks."""
+    """The usual time of a step with random actions; infinite for an environment that breaks."""
     env = maker()
     try:
         env.action_space.seed(0)
@@ -95,15 +95,17 @@ def step_seconds(maker: Maker) -> float:
 
 
 def timed(env: gymnasium.Env) -> float:
-    """The mean time of some steps of an environment that was reset."""
-    env.step(env.action_space.sample())  # the first may load things
-    begin, steps, ended = time.perf_counter(), 0, True
-    while steps < TRIAL_STEPS and time.perf_counter() - begin < TRIAL:
+    """The median time of some steps of an environment that was reset: what else the machine does hardly moves it."""
+    times: list[float] = []
+    limit, ended = time.perf_counter() + TRIAL, False
+    while len(times) < TRIAL_STEPS and (not times or time.perf_counter() < limit):
         if ended:
             env.reset()
-        ended = any(env.step(env.action_space.sample())[2:4])
-        steps += 1
-    return (time.perf_counter() - begin) / steps
+        action = env.action_space.sample()
+        begin = time.perf_counter()
+        ended = any(env.step(action)[2:4])
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times))
 
 
 class NativeVector(VectorWrapper):
@@ -131,3 +133,13 @@ class NativeVector(VectorWrapper):
     def step_wait(self) -> tuple[Any, Any, Any, Any, dict]:
         """What the actions sent last lead to."""
         return self.env.step_wait() if hasattr(self.env, "step_wait") else self.env.step(self.sent)
+
+    def state(self) -> dict[str, Any] | None:
+        """What `restore` needs, None where the suite's environment cannot be brought back."""
+        env: Any = self.env
+        return env.state() if callable(getattr(env, "restore", None)) else None
+
+    def restore(self, state: dict[str, Any]) -> Any:
+        """The observations at a saved state."""
+        env: Any = self.env
+        return env.restore(state)

@@ -16,6 +16,7 @@ import random
 import signal
 import socket
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from ..config.schema import EnvsConfig
 from . import registry  # noqa: F401 (the fork server preloads this module, and with it what environments need)
 from .memory import Memory, Plan
 from .slot import Factory, Past, Slot, Step
+
+GRACE = 2.0
+"""Seconds to close environments once the parent is gone."""
 
 QUIET = b"."
 """The answer to a step with nothing to tell."""
@@ -47,18 +51,21 @@ class Orders:
 
 
 def serve(pipe: Connection, orders: bytes) -> None:
-    """Run environments until told to stop or until the parent is gone."""
+    """Run environments until the parent closes the pipe or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
     threading.Thread(target=end_with_parent, daemon=True).start()
-    news = collect_warnings()
+    slots: dict[int, Slot] = {}
     try:
-        Worker(pipe, pickle.loads(orders), news).serve()
+        Worker(pipe, pickle.loads(orders), slots).serve()
     except UserError as error:
         answer(pipe, "user_error", str(error))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except Exception:
         answer(pipe, "bug", traceback.format_exc())
+    finally:
+        for slot in slots.values():
+            slot.close()
 
 
 def end_with_parent() -> None:
@@ -66,6 +73,7 @@ def end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        time.sleep(GRACE)
         os._exit(0)
 
 
@@ -92,12 +100,12 @@ def collect_warnings() -> list[tuple[int, str]]:
 class Worker:
     """The slots of one process and its end of the pipe."""
 
-    def __init__(self, pipe: Connection, orders: Orders, news: list[tuple[int, str]]) -> None:
+    def __init__(self, pipe: Connection, orders: Orders, slots: dict[int, Slot]) -> None:
         os.environ.update(orders.environ)  # the fork server's are from when it started
         random.seed(orders.seed + orders.number)  # a fork would share the state of these with its siblings
         np.random.seed((orders.seed + orders.number) % 2**32)  # noqa: NPY002
-        self.pipe, self.number, self.news = pipe, orders.number, news
-        self.slots: dict[int, Slot] = {}
+        self.pipe, self.number, self.slots = pipe, orders.number, slots
+        self.news = collect_warnings()
         for index, factory in orders.factories.items():
             past = orders.past.get(index, Past())
             self.slots[index] = Slot(factory, index, orders.seed, orders.settings, past)
@@ -125,18 +133,14 @@ class Worker:
         return Memory(plan, block)
 
     def serve(self) -> None:
-        """Answer commands until the pipe closes or `close` comes."""
+        """Answer commands until the pipe closes."""
         while True:
             message = self.pipe.recv_bytes()
             if len(message) == 1:
                 self.step(message[0])
                 continue
             name, *arguments = pickle.loads(message)
-            if name == "close":
-                break
             self.reply(self.commands[name](*arguments))
-        for slot in self.slots.values():
-            slot.close()
 
     def step(self, side: int) -> None:
         """Step all slots into one of the two frames and tell what has to be told."""

@@ -60,6 +60,12 @@ def stacked(values: Iterable[Tensor]) -> Tensor:
 
     It is a copy, which matters: a compiled update may write its next metrics into the same memory.
     """
-    flat = [value.detach().float() for value in values]
     with torch.no_grad():
-        return torch.stack([value.reshape(()) if value.numel() == 1 else value.mean() for value in flat])
+        return torch.stack([scalar(value) for value in values])
+
+
+def scalar(value: Tensor) -> Tensor:
+    """The mean of a tensor as float32 (); most metrics are such already and are passed on."""
+    if value.dtype == torch.float32 and value.ndim == 0:
+        return value
+    return value.float().mean()

@@ -20,6 +20,11 @@ GIF_MAX_FPS = 50
 PALETTE_PIXELS = 1 << 21
 """Of longer videos, evenly spread frames of about this many pixels choose the colours."""
 
+REEL_MIN_SIDE, REEL_MAX_SIDE = 160, 256
+"""Pixels of the shorter side between which an evaluation is shown."""
+
+GAP_GRAY = 64
+
 
 class Clip(np.ndarray):
     """Frames (T, h, w, 3) of uint8 that know their speed, and are encoded once however many sinks want them."""
@@ -66,6 +71,14 @@ def upscale(frames: np.ndarray, min_side: int) -> np.ndarray:
     return frames.repeat(factor, axis=1).repeat(factor, axis=2)  # (T, h * factor, w * factor, c)
 
 
+def downscale(frames: np.ndarray, max_side: int) -> np.ndarray:
+    """Frames made smaller by a whole factor until the shorter side has at most `max_side` pixels."""
+    factor = -(-min(frames.shape[1:3]) // max_side)
+    if factor <= 1:
+        return frames
+    return np.stack([np.asarray(Image.fromarray(frame).reduce(factor)) for frame in rgb(frames)])
+
+
 def side_by_side(clips: Sequence[np.ndarray], limit: int = 3) -> np.ndarray:
     """The first `limit` clips next to each other in one video; a shorter clip holds its last frame."""
     shown = [rgb(np.asarray(clip)) for clip in clips[:limit]]
@@ -73,18 +86,21 @@ def side_by_side(clips: Sequence[np.ndarray], limit: int = 3) -> np.ndarray:
         raise ValueError("no clips to show side by side")
     length = max(len(clip) for clip in shown)
     height = max(clip.shape[1] for clip in shown)
-    gap = np.full((length, height, max(2, height // 64), 3), 64, np.uint8)
-    columns: list[np.ndarray] = []
+    gap = max(2, height // 64)
+    width = sum(clip.shape[2] + gap for clip in shown) - gap
+    canvas = np.full((length, height, width, 3), GAP_GRAY, np.uint8)
+    left = 0
     for clip in shown:
-        held = ((0, length - len(clip)), (0, 0), (0, 0), (0, 0))
-        below = ((0, 0), (0, height - clip.shape[1]), (0, 0), (0, 0))
-        columns += [np.pad(np.pad(clip, held, mode="edge"), below), gap]
-    return np.concatenate(columns[:-1], axis=2)  # (T, h, all w, 3)
+        place = canvas[:, :, left : left + clip.shape[2]]
+        place[: len(clip), : clip.shape[1]] = clip
+        place[len(clip) :, : clip.shape[1]] = clip[-1]
+        left += clip.shape[2] + gap
+    return canvas
 
 
-def reel(clips: Sequence[np.ndarray], returns: Sequence[float], min_side: int = 160, limit: int = 3) -> np.ndarray:
-    """The video of an evaluation: episodes side by side, large enough to watch, each under its return."""
-    shown = [upscale(rgb(np.asarray(clip)), min_side) for clip in clips[:limit]]
+def reel(clips: Sequence[np.ndarray], returns: Sequence[float], limit: int = 3) -> np.ndarray:
+    """The video of an evaluation: episodes side by side at a size to watch, each under its return."""
+    shown = [upscale(downscale(rgb(np.asarray(clip)), REEL_MAX_SIDE), REEL_MIN_SIDE) for clip in clips[:limit]]
     return side_by_side([caption(clip, f"return {score:.1f}") for clip, score in zip(shown, returns)], limit)
 
 

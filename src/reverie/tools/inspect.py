@@ -34,7 +34,7 @@ def check_task(task: str, config: Config, imports: tuple[str, ...] = (), seconds
     find(task)
     settings = replace(config.envs, backend="serial", count=1)
     vector = make_vector(task, config.env, settings, config.seed, True, imports, 1)
-    stream = RowStream(vector, config.env, check=True)
+    stream = RowStream(vector, config.env, checks=True)
     try:
         lines = [f"task          {task}", f"action        {stream.action_space}"]
         lines += [f"observation   {key}: {space}" for key, space in stream.observation_space.items()]

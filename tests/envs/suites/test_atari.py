@@ -214,6 +214,19 @@ def test_seeds_repeat_idle_frames_and_sticky_actions() -> None:
     many.close()
 
 
+@pytest.mark.parametrize("name", ["tennis", "time_pilot"])
+def test_an_episode_does_not_depend_on_those_before(name: str) -> None:
+    env = game(name, EnvConfig())
+
+    def images() -> np.ndarray:
+        return np.stack([env.reset(seed=4)[0]] + [env.step(step % 3)[0] for step in range(40)])
+
+    first = images()
+    for _ in range(33):
+        env.step(1)
+    np.testing.assert_array_equal(images(), first)
+
+
 def test_vector_takes_one_seed_for_each_environment() -> None:
     many = vector("pong", EnvConfig(), count=3)
     spread = many.reset(seed=5)[0]["image"]

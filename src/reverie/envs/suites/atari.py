@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -21,6 +22,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from ...config.errors import UserError, nearest
 from ...config.schema import AtariConfig, EnvConfig
 from ..images import AreaResize
 from ..registry import Suite
@@ -77,30 +79,31 @@ class AtariGame(gymnasium.Env):
         import ale_py
 
         self.rules = rules
-        self.rom = ale_py.roms.get_rom_path(name)
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.ale = ale_py.ALEInterface()
-        self.ale.setFloat("repeat_action_probability", rules.game.sticky)
-        self.ale.loadROM(self.rom)
+        self.ale.setFloat("repeat_action_probability", 0.0)  # stickiness is played here, from the environment's seed
+        self.ale.loadROM(rom_path(name))
+        self.switched_on = self.ale.cloneState(include_rng=True)
         self.actions = self.ale.getLegalActionSet() if rules.game.all_actions else self.ale.getMinimalActionSet()
         self.noop, self.fire = ale_py.Action.NOOP, ale_py.Action.FIRE
         self.fires = rules.game.fire_reset and self.fire in self.actions
-        self.resize = AreaResize(*self.ale.getScreenDims(), rules.size)
+        height, width = self.ale.getScreenDims()
+        self.resize = AreaResize(height, width, rules.size)
         self.images: deque[np.ndarray] = deque(maxlen=rules.stack)
         self.action_space = Discrete(len(self.actions))
         self.observation_space = rules.space
-        self.seeded = False
         self.steps = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """The first observation of a new episode."""
+        """The first observation of a new episode.
+
+        Resetting alone would let some games go on from what they did before, and loading the ROM again takes ten times
+        as long as going back to the console just switched on.
+        """
         super().reset(seed=seed)
-        if seed is not None or not self.seeded:
-            self.ale.setInt("random_seed", int(self.np_random.integers(SEEDS)))
-            self.ale.loadROM(self.rom)
-            self.seeded = True
+        self.ale.restoreState(self.switched_on)
         self.ale.reset_game()
         for _ in range(self.idle_frames()):
             self.ale.act(self.noop)
@@ -108,7 +111,7 @@ class AtariGame(gymnasium.Env):
                 self.ale.reset_game()
         if self.fires:
             self.ale.act(self.fire)
-        self.steps, self.lives = 0, self.ale.lives()
+        self.steps, self.lives, self.held = 0, self.ale.lives(), self.noop
         image = self.resize(self.screen())
         self.images.extend(np.zeros_like(image) for _ in range(self.rules.stack))
         return self.observation(image), {"lives": self.lives, "life_lost": False}
@@ -118,7 +121,9 @@ class AtariGame(gymnasium.Env):
         reward, over = 0.0, False
         screens: list[np.ndarray] = []
         for frame in range(self.rules.repeat):
-            reward += self.ale.act(self.actions[int(action)])
+            if not self.sticks():
+                self.held = self.actions[int(action)]
+            reward += self.ale.act(self.held)
             over = self.ale.game_over(with_truncation=False)
             if over or frame >= self.rules.repeat - 2:
                 screens.append(self.screen())
@@ -137,6 +142,10 @@ class AtariGame(gymnasium.Env):
     def idle_frames(self) -> int:
         """A random number of frames to wait; FIRE takes the place of one, as in ALE's vector environment."""
         return int(self.np_random.integers(max(self.rules.game.noops, 1))) - int(self.fires)
+
+    def sticks(self) -> bool:
+        """Whether the emulator ignores the agent for one frame and goes on with the last action."""
+        return self.rules.game.sticky > 0 and bool(self.np_random.random() < self.rules.game.sticky)
 
     def screen(self) -> np.ndarray:
         """The raw screen (h, w, c) as the agent sees its colours."""
@@ -213,7 +222,7 @@ class AtariVector(VectorEnv):
         return {"image": channels_last(images)}, rewards.astype(np.float64), terminated, truncated, infos
 
     def infos(self, lives: np.ndarray, exempt: np.ndarray) -> dict[str, Any]:
-        """Information about each environment; where `exempt`, an episode has just begun or ended and no life is lost."""
+        """Information about each environment; no life counts as lost where an episode has just begun or ended."""
         lost = (lives < self.lives) & ~exempt & self.rules.marks_lives
         self.lives = lives
         return {
@@ -229,7 +238,7 @@ class AtariVector(VectorEnv):
 
 
 def channels_last(images: np.ndarray) -> np.ndarray:
-    """Stacked images (N, stack, h, w) or (N, stack, h, w, 3) as (N, h, w, c), without copying unless colours are stacked."""
+    """Images (N, stack, h, w) or (N, stack, h, w, 3) as (N, h, w, c), without a copy unless colours are stacked."""
     if images.ndim == 4:
         return images.transpose(0, 2, 3, 1)
     if images.shape[1] == 1:
@@ -241,7 +250,17 @@ def tasks() -> list[str]:
     """Names of the games in snake case. ALE ends the process over a ROM it has no rules for, so those are left out."""
     from ale_py import ALEInterface, roms
 
-    return sorted(name for name in roms.get_all_rom_ids() if ALEInterface.isSupportedROM(roms.get_rom_path(name)))
+    return sorted(name for name in roms.get_all_rom_ids() if ALEInterface.isSupportedROM(rom_path(name)))
+
+
+def rom_path(name: str) -> Path:
+    """The file of a game."""
+    from ale_py import roms
+
+    path = roms.get_rom_path(name)
+    if path is None:
+        raise UserError(f"unknown Atari game {name!r}: {nearest(name, roms.get_all_rom_ids())}")
+    return path
 
 
 def make(name: str, options: EnvConfig, training: bool) -> gymnasium.Env:

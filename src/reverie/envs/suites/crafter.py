@@ -64,7 +64,7 @@ class CrafterEnv(gymnasium.Env):
         image = self._game.reset()
         world = self._game._world
         order = {creature: place for place, creature in enumerate(world.objects)}
-        chunks = {key: Creatures.fromkeys(sorted(chunk, key=order.get)) for key, chunk in world._chunks.items()}
+        chunks = {key: Creatures.fromkeys(sorted(chunk, key=order.__getitem__)) for key, chunk in world._chunks.items()}
         world._chunks = defaultdict(Creatures, chunks)
         return np.array(image, order="C"), {}
 

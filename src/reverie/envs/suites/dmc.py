@@ -1,7 +1,7 @@
 """The DeepMind Control Suite: `dmc_walker_walk`, with joint states, a camera image, or both.
 
 Each action is played twice and an episode is 1,000 frames, as in the published curves; the repeat is done here, so that
-frames the agent never sees are not drawn. Observations have dm_control's names as float32 vectors, the image is `image`.
+frames the agent never sees are not drawn. Observations are float32 vectors with dm_control's names, and `image`.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class ControlEnv(gymnasium.Env):
         self._view = view
         self._repeat = repeat
         self._proprio = proprio
-        self._size = size
-        """Side of the image that is observed; 0 for none."""
+        self._size = size  # of the image that is observed, 0 for none
         spec = task.action_spec()
         bounded = (np.abs(spec.minimum) < UNBOUNDED) & (np.abs(spec.maximum) < UNBOUNDED)
         self._low = np.where(bounded, spec.minimum, -1.0)
@@ -169,7 +168,7 @@ def control_suite() -> Any:
                 return importlib.import_module("dm_control.suite")
         except (ImportError, AttributeError, RuntimeError) as error:  # what PyOpenGL raises without its library
             failure = failure or error
-    raise UserError(f"dm_control does not load ({failure}): {SUITE.install}") from failure
+    raise UserError(f"dm_control does not load ({failure}): {SUITE.install}; to draw, {opengl.ADVICE}") from failure
 
 
 def known_tasks() -> dict[str, tuple[str, str]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from ...config.errors import UserError, nearest
@@ -33,7 +35,7 @@ class RegisteredEnv(gymnasium.Wrapper):
             env.unwrapped.render_mode = None
 
     @property
-    def render_mode(self) -> str | None:
+    def render_mode(self) -> str | None:  # type: ignore[override]
         """The render mode, whether or not the environment knows of it at the moment."""
         return self._hidden_mode or self.env.render_mode
 
@@ -58,6 +60,24 @@ class RegisteredEnv(gymnasium.Wrapper):
                 return self.env.render()
             finally:
                 self.env.unwrapped.render_mode = None
+
+
+class ClassicVector(gymnasium.vector.VectorWrapper):
+    """Gymnasium's vector version of a classic control task, whose state can be saved and brought back."""
+
+    def state(self) -> dict[str, Any]:
+        """Where all environments stand, and their random state."""
+        env: Any = self.env.unwrapped
+        arrays = {name: getattr(env, name).copy() for name in ("state", "steps", "prev_done")}
+        return arrays | {"random": json.dumps(env.np_random.bit_generator.state)}
+
+    def restore(self, state: dict[str, Any]) -> Any:
+        """The observations at a saved state."""
+        env: Any = self.env.unwrapped
+        for name in ("state", "steps", "prev_done"):
+            setattr(env, name, np.array(state[name]))
+        env.np_random.bit_generator.state = json.loads(state["random"])
+        return env.state.T.astype(np.float32)
 
 
 def make(name: str, options: EnvConfig, training: bool) -> gymnasium.Env:
@@ -110,9 +130,9 @@ def make_vector(name: str, options: EnvConfig, count: int, training: bool) -> gy
     """Gymnasium's own vector version of an environment; None if it has none or options ask for more than it can."""
     found = registered(name)
     native = isinstance(found.vector_entry_point, str) and found.vector_entry_point.startswith("gymnasium.envs.classic")
-    if not native or (options.repeat or 1) > 1 or options.time_limit is not None:
-        return None
-    return gymnasium.make_vec(found, num_envs=count, vectorization_mode="vector_entry_point")
+    if not native or not training or (options.repeat or 1) > 1 or options.time_limit is not None:
+        return None  # evaluations are filmed, which the vector version is not made for
+    return ClassicVector(gymnasium.make_vec(found, num_envs=count, vectorization_mode="vector_entry_point"))
 
 
 def tasks() -> list[str]:

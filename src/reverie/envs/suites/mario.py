@@ -1,8 +1,8 @@
 """Super Mario Bros. on an emulator, played one stage at a time.
 
-Title screen, cut scenes and waits are skipped as in the package gym-super-mario-bros, and rewards agree with its: the
-distance covered minus ticks of the game's clock. An episode ends with Mario's death or at the flag; the game's own clock
-kills Mario when it runs out and is no time limit.
+Title screen, cut scenes and waits are skipped as in the package gym-super-mario-bros, and rewards agree with its own:
+the distance covered minus ticks of the game's clock. An episode ends with Mario's death or at the flag; the clock kills
+Mario when it runs out and is no time limit. Every episode of a stage begins alike: only the actions differ.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Game:
 
     @property
     def flag(self) -> bool:
-        """Whether Mario slides down the flagpole, or has beaten the castle. On a vine he slides too, but without a pole."""
+        """Whether Mario slides down the flagpole or has beaten the castle; on a vine he slides without a pole."""
         sliding = self.ram[FLOATING] == SLIDING
         return self.ram[MODE] == VICTORY or (sliding and any(kind in (FLAGPOLE, BOWSER) for kind in self.ram[ENEMIES]))
 
@@ -151,7 +151,8 @@ class Mario(gymnasium.Env):
         self.games: dict[tuple[int, int], Game] = {}
         self.game = self.start(stages[0])
         size = options.size or 64
-        self.resize = AreaResize(*self.render().shape[:2], size)
+        height, width, _ = self.render().shape
+        self.resize = AreaResize(height, width, size)
         self.observation_space = Box(0, 255, (size, size, 3), np.uint8)
         self.action_space = Discrete(len(self.buttons))
 

@@ -88,8 +88,8 @@ def palette(channels: int) -> np.ndarray:
 def load_game(name: str) -> Any:
     """A new game of MinAtar's.
 
-    The game's file is loaded by itself: importing the package loads matplotlib, seaborn and pandas as well, 2 seconds in
-    every worker, for a window that is never opened.
+    The game's file is loaded by itself: importing the package loads matplotlib, seaborn and pandas as well, 2 seconds
+    in every worker, for a window that is never opened.
     """
     package = importlib.util.find_spec("minatar")
     if package is None or package.submodule_search_locations is None:

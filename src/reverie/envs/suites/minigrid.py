@@ -33,11 +33,12 @@ TILE_PIXELS = 8
 KINDS = (11, 6, 3)
 """How many kinds of objects, colours and states there are."""
 
-WORDS = tuple(
-    "a after and at avoid ball behind blue box door end fetch find from front get go goal green grey hallway in key lava"
-    " left matching must near next object of on open opening pick purple put reach red right room rooms square the then to"
-    " traverse unlock up use yellow you your".split()
-)
+VOCABULARY = """
+a after and at avoid ball behind blue box door end fetch find from front get go goal green grey hallway in key lava left
+matching must near next object of on open opening pick purple put reach red right room rooms square the then to traverse
+unlock up use yellow you your
+"""
+WORDS = tuple(VOCABULARY.split())
 """The words of all missions in MiniGrid 3 and BabyAI."""
 WORD_INDEX = {word: index for index, word in enumerate(WORDS)}
 MOST_WORDS = 100
@@ -73,7 +74,7 @@ class MinigridEnv(gymnasium.Wrapper):
         """What an action leads to; an episode that ends with a reward is a success."""
         observation, reward, terminated, truncated, _ = self.env.step(int(action))
         done = terminated or truncated
-        info = {"summary": {"success": float(reward > 0)}} if done else {}
+        info = {"summary": {"success": float(float(reward) > 0)}} if done else {}
         return self._observation(observation), float(reward), bool(terminated), bool(truncated), info
 
     def _observation(self, observation: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The NES emulator of the package nes_py, driven through its compiled library alone.
 
-The package's Python code wants an older Gym and numpy; its library wants neither. Calls into the library let other Python
-threads run, and every emulator keeps its whole state to itself, so a process may hold many of them.
+The package's Python code wants an older Gym and numpy; its library wants neither. Calls into the library let other
+Python threads run, and every emulator keeps its whole state to itself, so a process may hold many of them.
 """
 
 from __future__ import annotations

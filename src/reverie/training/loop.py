@@ -123,13 +123,6 @@ class Run:
         self.logger.load_state_dict(saved["logger"])
         self.best, self.evaluation = saved["best"], saved["evaluation"]
 
-    def close(self) -> None:
-        """End environments and sinks."""
-        self.collector.close()
-        if self.evaluator is not None:
-            self.evaluator.close()
-        self.logger.close()
-
 
 def crossed(before: int, now: int, every: int) -> bool:
     """Whether a multiple of `every` lies in (before, now]; never if `every` is 0."""

@@ -14,18 +14,22 @@ from ..config.schema import Config
 LOCK = "run.lock"
 
 
-def prepare(config: Config, resume: bool) -> Path:
-    """The folder of the run, made or found fit for it; the configuration is written into a new one."""
+def check(config: Config, resume: bool) -> None:
+    """Refuse a folder that is not fit for the run; nothing is written."""
     folder = Path(config.logdir)
-    holds_run = (folder / store.NAME).is_file()
     if resume:
-        old = store.load(folder)
-        if changes := store.differences(old, config):
+        if changes := store.differences(store.load(folder), config):
             raise UserError(f"{folder} is a run of another configuration ({'; '.join(changes)}): use another --logdir")
-    elif holds_run:
+    elif (folder / store.NAME).is_file():
         raise UserError(f"{folder} already holds a run: add --resume to continue it, or use another --logdir")
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} holds other files: use an empty or new folder as --logdir")
+
+
+def prepare(config: Config, resume: bool) -> Path:
+    """The folder of the run, made or found fit for it, with the configuration in it."""
+    check(config, resume)
+    folder = Path(config.logdir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         store.save(config, folder)
@@ -58,5 +62,5 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         if self.file:
-            self.path.unlink(missing_ok=True)
+            self.file.truncate(0)
             self.file.close()

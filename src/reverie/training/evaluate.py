@@ -43,6 +43,13 @@ class Evaluation:
         return figures | ({"success_rate": fmean(successes)} if successes else {})
 
 
+LONGEST_CLIP = 600
+"""Frames filmed of one episode."""
+
+LONGEST_EPISODE = 30_000
+"""Steps after which an episode that does not end is counted as it stands; Atari's own limit is 27,000."""
+
+
 class Evaluator:
     """Plays episodes with an agent. The same seeds every time, so that two evaluations differ by the agent alone."""
 
@@ -65,6 +72,9 @@ class Evaluator:
                 if quota[episode.env] > 0 and not episode.broken:
                     quota[episode.env] -= 1
                     done.append(episode)
+            for env in np.flatnonzero((self.stream.length >= LONGEST_EPISODE) & (quota > 0)):
+                quota[env] = 0
+                done.append(Episode(int(env), float(self.stream.score[env]), int(self.stream.length[env])))
         return Evaluation(done, [np.stack(clip) for clip in frames if clip])
 
     def _film(self, rows: Rows, frames: list[list[np.ndarray]], filming: np.ndarray) -> None:
@@ -73,7 +83,7 @@ class Evaluator:
             for i, clip in enumerate(frames):
                 if filming[i] and pictures[i] is not None:
                     clip.append(pictures[i])
-                filming[i] &= not rows["is_last"][i]
+                filming[i] &= not rows["is_last"][i] and len(clip) < LONGEST_CLIP
 
     def _tensors(self, rows: Rows) -> dict[str, torch.Tensor]:
         return {key: torch.from_numpy(value).to(self.device) for key, value in rows.items()}

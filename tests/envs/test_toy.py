@@ -1,0 +1,114 @@
+import warnings
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from reverie.config.schema import EnvConfig
+from reverie.envs import toy
+from reverie.envs.registry import make_env
+from reverie.envs.suites.toy import TOYS
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_gymnasium_finds_no_fault(name):
+    env = TOYS[name](render_mode="rgb_array")
+    if name == "crash":
+        env.probability = 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*(spec|render_mode).*")
+        check_env(env)
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_every_toy_can_be_made_drawn_and_repeated(name):
+    left, right = (make_env(f"toy_{name}", EnvConfig()) for _ in range(2))
+    assert not same(left.reset(seed=1)[0], right.reset(seed=2)[0]) or name in ("timeout", "crash", "memory")
+    assert same(left.reset(seed=3)[0], right.reset(seed=3)[0])
+    left.action_space.seed(0)
+    picture = left.render()
+    assert picture.dtype == np.uint8 and picture.shape[2] == 3
+    for _ in range(3):
+        action = left.action_space.sample()
+        one, other = left.step(action), right.step(action)
+        assert same(one[0], other[0]) and one[1:4] == other[1:4]
+
+
+def same(left, right):
+    return all(np.array_equal(left[key], right[key]) for key in left)
+
+
+def score(env, policy, seed):
+    observation, _ = env.reset(seed=seed)
+    total, ended = 0.0, False
+    while not ended:
+        observation, reward, terminated, truncated, info = env.step(policy(env, observation))
+        total, ended = total + reward, terminated or truncated
+    return total, info
+
+
+def chase(env, observation):
+    return int(np.sign(env.target - env.paddle)) + 1
+
+
+@pytest.mark.parametrize("kind", [toy.Catch, toy.Hybrid])
+def test_the_ball_can_always_be_caught(kind):
+    env = kind()
+    assert all(score(env, chase, seed) == (1.0, {"success": True}) for seed in range(200))
+
+
+def test_standing_still_mostly_misses():
+    env = toy.Catch()
+    caught = [score(env, lambda env, observation: 1, seed)[1]["success"] for seed in range(200)]
+    assert 0.1 < np.mean(caught) < 0.3
+
+
+def test_the_image_alone_does_not_tell_which_ball_counts():
+    env = toy.Hybrid()
+
+    def chase_first(env, observation):
+        return int(np.sign(env.balls[0] - env.paddle)) + 1
+
+    caught = [score(env, chase_first, seed)[1]["success"] for seed in range(300)]
+    assert 0.4 < np.mean(caught) < 0.6
+
+
+def test_the_cue_is_seen_once_and_decides():
+    env = toy.Memory()
+    observation, _ = env.reset(seed=0)
+    cue = observation[0]
+    seen = [env.step(0)[0] for _ in range(5)]
+    assert abs(cue) == 1 and not any(row[0] for row in seen) and [row[2] for row in seen] == [0, 0, 0, 0, 1]
+    assert env.step(int(cue > 0))[1:3] == (1.0, True)
+
+
+def test_the_goal_is_reached_by_going_there():
+    env = toy.Reach()
+
+    def straight(env, observation):
+        return np.clip(10 * (observation[2:] - observation[:2]), -1, 1).astype(np.float32)
+
+    assert all(score(env, straight, seed)[1]["success"] for seed in range(50))
+    assert not score(env, lambda env, observation: np.zeros(2, np.float32), 0)[1]["success"]
+
+
+def test_switches_pay_by_halves():
+    env = toy.Multi()
+    assert score(env, lambda env, observation: env.wish, 0)[0] == 10
+    assert score(env, lambda env, observation: np.array([env.wish[0], (env.wish[1] + 1) % 4]), 0)[0] == 5
+
+
+def test_the_crash_is_seeded():
+    def lived(seed):
+        env = toy.Crash(0.2)
+        env.reset(seed=seed)
+        for step in range(20):
+            try:
+                env.step(0)
+            except RuntimeError:
+                return step
+        return 20
+
+    assert [lived(seed) for seed in range(10)] == [lived(seed) for seed in range(10)]
+    assert len({lived(seed) for seed in range(10)}) > 3

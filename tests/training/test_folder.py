@@ -1,0 +1,78 @@
+"""Run folders: nothing is overwritten, nothing is shared."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from reverie.config import store
+from reverie.config.errors import UserError
+from reverie.config.options import replaced
+from reverie.config.presets import stacked
+from reverie.training.folder import Lock, prepare
+
+
+def config_in(path, **options):
+    return replaced(stacked(["cartpole_ppo"]), {"logdir": str(path), **options})
+
+
+def test_the_saved_configuration_is_enough_to_repeat_the_run(tmp_path):
+    config = config_in(tmp_path / "run", imports=["a", "b"], **{"env.size": 32, "ppo.lr": 0.125})
+    prepare(config, resume=False)
+    assert store.load(tmp_path / "run") == config
+
+
+def test_a_used_folder_is_refused_unless_resumed(tmp_path):
+    config = config_in(tmp_path / "run")
+    prepare(config, resume=False)
+    with pytest.raises(UserError, match="already holds a run: add --resume"):
+        prepare(config, resume=False)
+    prepare(config, resume=True)
+
+
+def test_a_foreign_folder_is_refused_and_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(UserError, match="holds other files"):
+        prepare(config_in(tmp_path), resume=False)
+    with pytest.raises(UserError, match="holds no run"):
+        prepare(config_in(tmp_path), resume=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_another_configuration_is_refused_with_the_difference(tmp_path):
+    config = config_in(tmp_path / "run")
+    prepare(config, resume=False)
+    other = replaced(config, {"ppo.lr": 0.5, "seed": 3, "run.steps": 10})
+    with pytest.raises(UserError) as caught:
+        prepare(other, resume=True)
+    assert "seed: 0 -> 3; ppo.lr: 0.001 -> 0.5" in str(caught.value)
+    assert "run.steps" not in str(caught.value)
+    assert store.load(tmp_path / "run") == config
+
+
+def test_more_steps_may_be_given(tmp_path):
+    config = config_in(tmp_path / "run")
+    prepare(config, resume=False)
+    prepare(replace(config, run=replace(config.run, steps=10**6)), resume=True)
+    assert store.load(tmp_path / "run").run.steps == 10**6
+
+
+def test_a_folder_in_use_is_refused_and_free_again_when_its_owner_dies(tmp_path):
+    code = f"""
+import sys, time
+from pathlib import Path
+from reverie.training.folder import Lock
+lock = Lock(Path({str(tmp_path)!r}))
+lock.__enter__()
+print("held", flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match=f"in use by process {owner.pid}"), Lock(tmp_path):
+            pass
+        owner.kill()
+        owner.wait()
+        with Lock(tmp_path):
+            pass

@@ -1,0 +1,132 @@
+"""A run that was stopped and resumed equals the one that never was, to the last bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from reverie.build import make_parts, make_run
+from reverie.config.options import replaced
+from reverie.config.presets import stacked
+from reverie.training import checkpoint
+from reverie.training.folder import prepare
+
+CASES = {
+    "native": {"task": "gym_CartPole-v1", "env.time_limit": None},
+    "serial": {"task": "gym_CartPole-v1", "envs.backend": "serial"},
+    "processes": {"task": "gym_CartPole-v1", "envs.backend": "process", "envs.workers": 2},
+    "images": {"task": "toy_catch", "ppo.features": 32},
+    "continuous": {
+        "task": "gym_Pendulum-v1",
+        "ppo.normalize_observation": True,
+        "ppo.normalize_reward": True,
+        "ppo.lr_anneal": True,
+    },
+}
+
+
+def config_of(folder, case):
+    options = {"run.steps": 100_000, "run.eval_every": 200, "run.eval_videos": 0, "run.save_every": 0, "log.every": 100}
+    return replaced(stacked(["debug"]), options | case | {"logdir": str(folder)})
+
+
+def play(config, count, resume):
+    """Some rounds of training, as the loop does them, then a checkpoint."""
+    parts = make_parts(config)
+    run = make_run(config, prepare(config, resume), parts, resume, quiet=True)
+    for _ in range(count):
+        step = run.counters.step
+        run.round()
+        run.log(step)
+        run.evaluate(step)
+    run.save("latest")
+    run.logger.close()
+    parts.close()
+
+
+def plain(value):
+    """A state without what the clock decides."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items() if key not in ("elapsed",)}
+    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def assert_equal(left, right, where=""):
+    assert type(left) is type(right), where
+    if isinstance(left, dict):
+        assert left.keys() == right.keys(), where
+        for key in left:
+            assert_equal(left[key], right[key], f"{where}/{key}")
+    elif isinstance(left, list):
+        assert len(left) == len(right), where
+        for i, pair in enumerate(zip(left, right)):
+            assert_equal(*pair, f"{where}/{i}")
+    elif isinstance(left, torch.Tensor):
+        assert torch.equal(left, right), where
+    else:
+        assert left == right, where
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_resumed_equals_uninterrupted(tmp_path, name):
+    play(config_of(tmp_path / "whole", CASES[name]), 6, resume=False)
+    for resume in (False, True):
+        play(config_of(tmp_path / "half", CASES[name]), 3, resume)
+
+    states = [plain(checkpoint.load(tmp_path / each / "checkpoints" / "latest.pt")) for each in ("whole", "half")]
+    assert_equal(*states)
+    lines = [(tmp_path / each / "metrics.jsonl").read_text().splitlines() for each in ("whole", "half")]
+    steps = [[json.loads(line)["step"] for line in each] for each in lines]
+    assert steps[0] == steps[1]
+    losses = [[json.loads(line).get("train/policy_loss") for line in each] for each in lines]
+    assert losses[0] == losses[1]
+
+
+def started(folder: Path, *more: str) -> subprocess.Popen:
+    words = ["train", "--configs", "cartpole_ppo", "--logdir", str(folder), "--run.steps", "10_000_000", *more]
+    return subprocess.Popen(
+        [sys.executable, "-m", "reverie", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_metrics(folder: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_leaves(tmp_path, number):
+    folder = tmp_path / "run"
+    with started(folder) as process:
+        wait_for_metrics(folder)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "--resume" in out
+    assert "Traceback" not in err
+    assert checkpoint.load(folder / "checkpoints" / "latest.pt")["counters"]["step"] > 0
+
+
+def test_killed_outright_the_folder_is_free_and_the_run_goes_on(tmp_path):
+    folder = tmp_path / "run"
+    with started(folder, "--run.save_every", "1000") as process:
+        wait_for_metrics(folder)
+        while not (folder / "checkpoints" / "latest.pt").exists():
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    before = checkpoint.load(folder / "checkpoints" / "latest.pt")["counters"]["step"]
+    words = ["train", "--resume", "--logdir", str(folder), "--run.steps", str(before + 1000)]
+    done = subprocess.run([sys.executable, "-m", "reverie", *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    steps = [json.loads(line)["step"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert steps == sorted(steps)
+    assert steps[-1] >= before + 1000
