@@ -20,13 +20,13 @@ from ..nn.scale import RunningNorm
 class ActorCritic(nn.Module):
     """Policy and value; images share one trunk, vectors alone go through two separate networks."""
 
-    def __init__(self, observation: spaces.Dict, action: spaces.Space, config: PPOConfig) -> None:
+    def __init__(self, observation: spaces.Dict, action: spaces.Space, config: PPOConfig, half: bool = False) -> None:
         super().__init__()
         self.vectors = VectorInput(observation, config.normalize_observation)
         images = {key: space for key, space in observation.items() if is_image(space)}
         self.trunks = nn.ModuleDict(
             {
-                key.replace(".", "_"): Trunk(space.shape, trunk_for(config.cnn, *space.shape[:2]), config.features)
+                key.replace(".", "_"): Trunk(space.shape, trunk_for(config.cnn, *space.shape[:2]), config.features, half)
                 for key, space in images.items()
             }
         )

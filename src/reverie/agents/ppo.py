@@ -13,6 +13,7 @@ from ..data.rows import Batch
 from ..losses import ppo as losses
 from ..losses.returns import lambda_return
 from ..nn.optim import FlatAdam
+from ..nn.precision import in_half
 from ..nn.scale import ReturnScale
 from .actor_critic import ActorCritic
 from .base import Agent, Carry, Learned, Mode
@@ -36,7 +37,8 @@ class PPO(Agent):
         self.config = config
         self.rollout = config.rollout
         self.keys = tuple(observation_space)
-        self.net = ActorCritic(observation_space, action_space, config).to(device)
+        half = in_half(config.precision, device)
+        self.net = ActorCritic(observation_space, action_space, config, half).to(device)
         self.reward_scale = ReturnScale(envs, config.gamma).to(device) if config.normalize_reward else None
         self.optimizer = FlatAdam(self.net.parameters(), config.lr, config.adam_eps)
         self.generator = torch.Generator(device).manual_seed(seed)
@@ -60,7 +62,7 @@ class PPO(Agent):
         for _ in range(self.config.epochs):
             order = torch.randperm(count, generator=self.generator, device=batch["weight"].device)
             for index in order.tensor_split(parts):
-                seen.append(self._update(batch if parts == 1 else {key: x[index] for key, x in batch.items()}))
+                seen.append(self._update(batch if parts == 1 else picked(batch, index)))
             if self._moved_too_far(seen[-parts:]):
                 break
         metrics = dict(zip(METRICS, torch.stack(seen).mean(0).unbind()))
@@ -126,3 +128,8 @@ class PPO(Agent):
         super().restore(saved)
         self.optimizer.load_state_dict(saved["optimizer"])
         self.generator.set_state(saved["generator"].cpu())
+
+
+def picked(batch: Batch, index: Tensor) -> Batch:
+    """The rows of that index; `index_select` takes an eighth of the time of `x[index]` on images."""
+    return {key: x.index_select(0, index) for key, x in batch.items()}

@@ -161,6 +161,8 @@ class PPOConfig:
     """Network for images: padded for 64x64, unpadded for 84x84 (Atari), one layer for tiny grids; auto goes by size."""
     features: int = 512
     """Width of the layer behind the CNN."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the CNN; auto takes bfloat16 on a GPU or a CPU that computes with it, weights stay float32."""
     units: int = 64
     """Width of the hidden layers for vectors."""
     layers: int = 2

@@ -17,7 +17,7 @@ from . import registry
 from .process import ProcessVector, core_count
 from .serial import SerialVector
 
-CHEAP = 500e-6
+CHEAP = 300e-6
 """Seconds a step of all environments one after the other may take; above, processes bring more than they cost."""
 
 TRIAL = 0.3

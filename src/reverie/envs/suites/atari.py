@@ -8,7 +8,6 @@ agent.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from gymnasium.vector.utils import batch_space
 from ...config.errors import UserError, nearest
 from ...config.schema import AtariConfig, EnvConfig
 from ..images import AreaResize
+from ..process import core_count
 from ..registry import Suite
 
 REPEAT = 4
@@ -170,7 +170,7 @@ class AtariVector(VectorEnv):
         self.native: Any = AtariVectorEnv(
             name,
             count,
-            num_threads=min(count, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count),
+            num_threads=min(count, core_count()),
             max_num_frames_per_episode=min(rules.limit * rules.repeat, ENDLESS) or ENDLESS,
             repeat_action_probability=rules.game.sticky,
             full_action_space=rules.game.all_actions,

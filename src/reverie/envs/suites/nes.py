@@ -79,7 +79,10 @@ class Emulator:
 
     def screen(self) -> np.ndarray:
         """A copy of the screen, uint8 (240, 256, 3) in red, green, blue."""
-        return self.pixels[..., 2::-1].copy()  # the library keeps blue, green, red and an empty byte
+        screen = np.empty((*self.pixels.shape[:2], 3), np.uint8)
+        for channel in range(3):  # the library keeps blue, green, red and an empty byte; one copy of all is slower
+            screen[..., channel] = self.pixels[..., 2 - channel]
+        return screen
 
     def number(self, address: int, digits: int) -> int:
         """A number that the game keeps in memory one decimal digit a byte."""
