@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..config.schema import PPOConfig
 from ..data.rows import Batch
+from ..envs.form import is_image
 from ..nn.blocks import mlp, one_hot, orthogonal
 from ..nn.conv import Trunk, trunk_for
 from ..nn.dists import Dist
@@ -92,8 +93,3 @@ class VectorInput(nn.Module):
         lead = rows["is_first"].shape
         parts = [rows[key].reshape(*lead, -1).float() for key in self.numbers]
         return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
-
-
-def is_image(space: spaces.Space) -> bool:
-    """Whether an observation is a picture: uint8 of height, width and channels."""
-    return isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) == 3

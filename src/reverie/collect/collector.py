@@ -54,7 +54,8 @@ class Collector:
         """Copy one row's columns into the buffer; the columns as they stand there."""
         stored: Batch = {}
         for key, value in values.items():
-            tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            # moved before it is copied: strides survive the move, so that a GPU sorts them out and not the CPU
+            tensor = torch.from_numpy(value).to(self.device) if isinstance(value, np.ndarray) else value
             column = self.buffer.get(key)
             if column is None or column.shape[0] != length:
                 column = torch.empty((length, *tensor.shape), dtype=tensor.dtype, device=self.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -46,6 +47,9 @@ class Evaluation:
 LONGEST_CLIP = 600
 """Frames filmed of one episode."""
 
+FILM_SECONDS = 10.0
+"""Time spent on drawing in one evaluation: MuJoCo without a GPU draws ten pictures a second."""
+
 LONGEST_EPISODE = 30_000
 """Steps after which an episode that does not end is counted as it stands; Atari's own limit is 27,000."""
 
@@ -64,8 +68,12 @@ class Evaluator:
         frames: list[list[np.ndarray]] = [[] for _ in range(min(self.clips, self.stream.count))]
         filming = np.ones(len(frames), dtype=bool)
         done: list[Episode] = []
+        spent = 0.0
         while quota.any():
-            self._film(rows, frames, filming)
+            if filming.any() and spent < FILM_SECONDS:
+                start = time.perf_counter()
+                self._film(rows, frames, filming)
+                spent += time.perf_counter() - start
             added, carry = agent.act(self._tensors(rows), carry, mode)
             rows = self.stream.step(playable(added["action"], self.stream.action_space))
             for episode in self.stream.finished:
@@ -78,12 +86,10 @@ class Evaluator:
         return Evaluation(done, [np.stack(clip) for clip in frames if clip])
 
     def _film(self, rows: Rows, frames: list[list[np.ndarray]], filming: np.ndarray) -> None:
-        if filming.any():
-            pictures = self.stream.pictures(len(frames))
-            for i, clip in enumerate(frames):
-                if filming[i] and pictures[i] is not None:
-                    clip.append(pictures[i])
-                filming[i] &= not rows["is_last"][i] and len(clip) < LONGEST_CLIP
+        for i, (clip, picture) in enumerate(zip(frames, self.stream.pictures(len(frames)))):
+            if filming[i] and picture is not None:
+                clip.append(picture)
+            filming[i] &= not rows["is_last"][i] and len(clip) < LONGEST_CLIP
 
     def _tensors(self, rows: Rows) -> dict[str, torch.Tensor]:
         return {key: torch.from_numpy(value).to(self.device) for key, value in rows.items()}

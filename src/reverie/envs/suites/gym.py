@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
+import logging
 from typing import Any
 
 import gymnasium
@@ -109,13 +111,23 @@ def created(found: EnvSpec) -> gymnasium.Env:
     """The environment, able to draw where its class says it can."""
     entry: Any = found.entry_point
     creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    size = {}
+    if str(entry).startswith("gymnasium.envs.mujoco"):
+        hush_mujoco()
+        size = {"width": 240, "height": 240}  # a quarter of the usual: drawing without a GPU is slow
     if "rgb_array" in getattr(creator, "metadata", {}).get("render_modes", ()):
         try:
-            return gymnasium.make(found, render_mode="rgb_array", disable_env_checker=True)
+            return gymnasium.make(found, render_mode="rgb_array", disable_env_checker=True, **size)
         except TypeError as error:
             if "render_mode" not in str(error):
                 raise
     return gymnasium.make(found, disable_env_checker=True)
+
+
+def hush_mujoco() -> None:
+    """Send MuJoCo's warnings to our log instead of the screen and a file in the working directory."""
+    mujoco: Any = importlib.import_module("mujoco")
+    mujoco.set_mju_user_warning(logging.getLogger("reverie").debug)
 
 
 def remedy(found: EnvSpec, error: Exception) -> str:
