@@ -91,7 +91,9 @@ def main() -> None:
             print(name, seed, results[name][-1], flush=True)
     median = {name: {key: statistics.median(r[key] for r in runs) for key in runs[0]} for name, runs in results.items()}
     for name, figures in median.items():
-        print(f"{name:8} median: {figures['steps']:,.0f} steps, {figures['seconds']:.1f} s, mean return {figures['reached']:.1f}")
+        print(
+            f"{name:8} median: {figures['steps']:,.0f} steps, {figures['seconds']:.1f} s, mean return {figures['reached']:.1f}"
+        )
     print(f"time ratio (ours / SB3): {median['reverie']['seconds'] / median['sb3']['seconds']:.2f}")
 
 

@@ -81,17 +81,23 @@ def main() -> None:
     net = GuideNetwork()
     adam = torch.optim.Adam(net.parameters(), lr=2.5e-4, eps=1e-5)
     flat = {key: value[:-1].flatten(0, 1) for key, value in rows.items()}
-    theirs = {"image": flat["image"].permute(0, 3, 1, 2).float().div(255).contiguous(), **{k: flat[k] for k in ("action", "logp")}}
+    theirs = {
+        "image": flat["image"].permute(0, 3, 1, 2).float().div(255).contiguous(),
+        **{k: flat[k] for k in ("action", "logp")},
+    }
     theirs |= {"advantage": flat["reward"], "target": flat["value"]}
     seconds: dict[str, list[float]] = {"guide": [], "reverie": []}
     for _ in range(repeats + 1):
-        for name, update in (("guide", lambda: guide_update(net, adam, theirs)), ("reverie", lambda: ours.learn_rollout(rows))):
+        for name, update in (
+            ("guide", lambda: guide_update(net, adam, theirs)),
+            ("reverie", lambda: ours.learn_rollout(rows)),
+        ):
             start = time.perf_counter()
             update()
             seconds[name].append(time.perf_counter() - start)
     medians = {name: statistics.median(values[1:]) for name, values in seconds.items()}
     rows_bytes = sum(value.numel() * value.element_size() for value in rows.values())
-    print(f"threads {torch.get_num_threads()}, bfloat16 {ours.net.trunks['image'].half}")
+    print(f"threads {torch.get_num_threads()}, bfloat16 {ours.net.trunks['image'].in_half}")
     for name, value in medians.items():
         print(f"{name:8} {value:.2f} s per update")
     print(f"rollout in memory: ours {rows_bytes / 2**20:.0f} MiB, guide {theirs['image'].numel() * 4 / 2**20:.0f} MiB")

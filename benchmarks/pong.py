@@ -60,7 +60,15 @@ def run_sb3() -> float:
 
     envs = VecFrameStack(make_atari_env("PongNoFrameskip-v4", n_envs=8, seed=0), 4)
     model = PPO(
-        "CnnPolicy", envs, n_steps=128, n_epochs=4, batch_size=256, learning_rate=2.5e-4, clip_range=0.1, ent_coef=0.01, device="cpu"
+        "CnnPolicy",
+        envs,
+        n_steps=128,
+        n_epochs=4,
+        batch_size=256,
+        learning_rate=2.5e-4,
+        clip_range=0.1,
+        ent_coef=0.01,
+        device="cpu",
     )
     model.learn(STEPS * (ROUNDS + 2), callback=Clock())
     return STEPS * ROUNDS / (starts[ROUNDS + 1] - starts[1])

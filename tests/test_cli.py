@@ -37,7 +37,17 @@ def test_a_run_folder_holds_what_it_should(trained):
     assert any(name.startswith("videos/") for name in names)
     last = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     merged = {key: value for line in last for key, value in line.items()}
-    expected = ["step", "frames", "updates", "time", "time/sps", "time/fps", "time/ups", "time/progress", "eval/mean_return"]
+    expected = [
+        "step",
+        "frames",
+        "updates",
+        "time",
+        "time/sps",
+        "time/fps",
+        "time/ups",
+        "time/progress",
+        "eval/mean_return",
+    ]
     expected += ["episode/return", "episode/length", "train/policy_loss", "train/value_loss", "train/entropy"]
     expected += ["train/approx_kl", "train/clip_fraction", "train/explained_variance", "train/grad_norm", "train/lr"]
     assert not [name for name in expected if name not in merged]
@@ -68,7 +78,18 @@ def test_eval_json(capsys, trained):
 
 
 def test_play_saves_gifs(capsys, trained, tmp_path):
-    words = ["play", "--logdir", str(trained), "--episodes", "2", "--save-gif", "--gif-fps", "25", "--gif-dir", str(tmp_path)]
+    words = [
+        "play",
+        "--logdir",
+        str(trained),
+        "--episodes",
+        "2",
+        "--save-gif",
+        "--gif-fps",
+        "25",
+        "--gif-dir",
+        str(tmp_path),
+    ]
     status, out, _ = call(capsys, *words)
     assert status == 0
     assert "episode 2: return" in out

@@ -8,7 +8,22 @@ import pytest
 import reverie
 
 ROOT = Path(reverie.__file__).parent
-LAYERS = ["config", "data", "envs", "nn", "losses", "world", "agents", "collect", "log", "training", "tools", "build", "api", "cli"]
+LAYERS = [
+    "config",
+    "data",
+    "envs",
+    "nn",
+    "losses",
+    "world",
+    "agents",
+    "collect",
+    "log",
+    "training",
+    "tools",
+    "build",
+    "api",
+    "cli",
+]
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in LAYERS)
 
 

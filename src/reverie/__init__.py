@@ -1,9 +1,9 @@
 """Reinforcement learning with and without a world model.
 
-    import reverie
-    reverie.train(reverie.configure("cartpole_ppo", logdir="logdir/cartpole"))
-    agent = reverie.load("logdir/cartpole")
-    action = agent.act(observation)
+import reverie
+reverie.train(reverie.configure("cartpole_ppo", logdir="logdir/cartpole"))
+agent = reverie.load("logdir/cartpole")
+action = agent.act(observation)
 """
 
 from __future__ import annotations

@@ -196,6 +196,7 @@ def make_player(config: Config, file: Path) -> Player:
     saved = checkpoint.load(file, device)
     factory = partial(make_env, config.task, config.env, False, config.imports)
     with factory() as env:
+        assert isinstance(env.observation_space, spaces.Dict)
         agent = make_agent(config, env.observation_space, env.action_space, device)
     agent.restore(saved["agent"])
     return Player(agent, factory, device)

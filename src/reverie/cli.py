@@ -104,8 +104,8 @@ def evaluate(words: list[str]) -> int:
     from .training.checkpoint import find
 
     file = find(Path(arguments.logdir), arguments.checkpoint)
-    mode = "train" if arguments.stochastic else "eval"
-    summary = evaluate_checkpoint(config, file, max(1, arguments.episodes), mode, arguments.seed).summary()
+    episodes, seed = max(1, arguments.episodes), arguments.seed
+    summary = evaluate_checkpoint(config, file, episodes, "train" if arguments.stochastic else "eval", seed).summary()
     figures = {"success_rate": None, **summary, "episodes": int(summary["episodes"])}
     if arguments.json:
         print(json.dumps(figures))
@@ -129,7 +129,9 @@ def play(words: list[str]) -> int:
     folder = Path(arguments.gif_dir or Path(arguments.logdir) / "gifs")
     screen = open_screen(arguments.gif_fps)
     scores = []
-    for episode in episodes_of(player, arguments.episodes, arguments.seed, arguments.stochastic, screen, arguments.save_gif):
+    for episode in episodes_of(
+        player, arguments.episodes, arguments.seed, arguments.stochastic, screen, arguments.save_gif
+    ):
         success = "" if episode.success is None else ("  success" if episode.success else "  no success")
         print(f"episode {episode.number}: return {episode.score:.1f}, {episode.length} steps{success}", flush=True)
         scores.append(episode.score)

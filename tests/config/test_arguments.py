@@ -40,7 +40,12 @@ def test_environment_ids_of_other_projects(env_id, task):
 
 def test_flags_and_equals_signs():
     config = config_of("--ppo.lr_anneal --ppo.lr=0.1 --ppo.normalize_reward False --run.stop-at -5")
-    assert (config.ppo.lr_anneal, config.ppo.lr, config.ppo.normalize_reward, config.run.stop_at) == (True, 0.1, False, -5)
+    assert (config.ppo.lr_anneal, config.ppo.lr, config.ppo.normalize_reward, config.run.stop_at) == (
+        True,
+        0.1,
+        False,
+        -5,
+    )
 
 
 def test_play_takes_all_of_the_guides_options():

@@ -27,7 +27,9 @@ def test_all_sides_of_the_clip(ratio, advantage, expected):
     torch.testing.assert_close(loss, t(expected))
 
 
-@pytest.mark.parametrize(("ratio", "advantage", "flows"), [(1.5, 1, False), (0.5, -1, False), (1.5, -1, True), (0.5, 1, True)])
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "flows"), [(1.5, 1, False), (0.5, -1, False), (1.5, -1, True), (0.5, 1, True)]
+)
 def test_gradient_stops_only_where_the_clip_holds(ratio, advantage, flows):
     logp = t(math.log(ratio)).requires_grad_()
     ppo.policy_loss(logp, t(0.0), t(advantage), 0.2).sum().backward()

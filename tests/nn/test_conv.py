@@ -52,7 +52,7 @@ def test_bfloat16_is_close_and_weights_stay_float32():
     trunk = Trunk((64, 64, 3), TRUNKS["guide"], 16)
     image = torch.randint(0, 255, (4, 64, 64, 3), dtype=torch.uint8)
     exact = trunk(image)
-    trunk.half = True
+    trunk.in_half = True
     near = trunk(image)
     assert near.dtype == torch.float32
     assert not torch.equal(near, exact)

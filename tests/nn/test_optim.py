@@ -15,7 +15,9 @@ def networks():
 
 
 def loss_of(net, step):
-    x = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(step)).contiguous(memory_format=torch.channels_last)
+    x = torch.randn(6, 3, 8, 8, generator=torch.Generator().manual_seed(step)).contiguous(
+        memory_format=torch.channels_last
+    )
     return net(x).square().mean() * 10
 
 

@@ -24,11 +24,11 @@ class ActorCritic(nn.Module):
     def __init__(self, observation: spaces.Dict, action: spaces.Space, config: PPOConfig, half: bool = False) -> None:
         super().__init__()
         self.vectors = VectorInput(observation, config.normalize_observation)
-        images = {key: space for key, space in observation.items() if is_image(space)}
+        images = {key: space.shape or () for key, space in observation.items() if is_image(space)}
         self.trunks = nn.ModuleDict(
             {
-                key.replace(".", "_"): Trunk(space.shape, trunk_for(config.cnn, *space.shape[:2]), config.features, half)
-                for key, space in images.items()
+                key.replace(".", "_"): Trunk(shape, trunk_for(config.cnn, *shape[:2]), config.features, half)
+                for key, shape in images.items()
             }
         )
         self.image_keys = tuple(images)

@@ -88,7 +88,9 @@ def nearest_task(task: str) -> str:
         if name != "custom" and not (owner := suite(name)).missing():
             names += [f"{name}_{word}" for word in owner.tasks()]
     hint = nearest(task, names)
-    return hint if hint.startswith("did") else f"tasks are SUITE_NAME with a suite of {', '.join(SUITES)}, or module:Class"
+    return (
+        hint if hint.startswith("did") else f"tasks are SUITE_NAME with a suite of {', '.join(SUITES)}, or module:Class"
+    )
 
 
 def make_env(task: str, options: EnvConfig, training: bool = True, imports: tuple[str, ...] = ()) -> gymnasium.Env:

@@ -43,7 +43,9 @@ def command_help(name: str, about: str) -> str:
     for title, group in _groups().items():
         lines += ["", title, *_rows(group)]
     shorts = ", ".join(f"--{short} = --{long}" for short, long in SHORT.items())
-    return "\n".join([*lines, "", "Short names", *textwrap.wrap(shorts, WIDTH, initial_indent="  ", subsequent_indent="  ")])
+    return "\n".join(
+        [*lines, "", "Short names", *textwrap.wrap(shorts, WIDTH, initial_indent="  ", subsequent_indent="  ")]
+    )
 
 
 def _groups() -> dict[str, list[Option]]:

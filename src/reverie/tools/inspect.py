@@ -46,7 +46,10 @@ def check_task(task: str, config: Config, imports: tuple[str, ...] = (), seconds
             rows = stream.step(stream.action_space.sample()[None])
         steps, episodes, rate = _pace(stream, seconds)
         frames = frames_per_step(task, config.env)
-        lines += ["", f"speed         {rate:,.0f} steps/s, {rate * frames:,.0f} frames/s, one environment in one process"]
+        lines += [
+            "",
+            f"speed         {rate:,.0f} steps/s, {rate * frames:,.0f} frames/s, one environment in one process",
+        ]
         lines += [f"checked       {steps:,} steps, {episodes} episodes: no fault found"]
         return "\n".join(lines)
     finally:

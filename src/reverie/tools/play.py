@@ -33,7 +33,9 @@ class Screen(Protocol):
     def close(self) -> None: ...
 
 
-def play(player: Player, episodes: int, seed: int, stochastic: bool, screen: Screen | None, keep: bool) -> Iterator[Played]:
+def play(
+    player: Player, episodes: int, seed: int, stochastic: bool, screen: Screen | None, keep: bool
+) -> Iterator[Played]:
     """Play episodes one after another; each is given when it ends, with its frames if they are to be kept."""
     with player.make_env() as env:
         for number in range(1, episodes + 1):

@@ -54,7 +54,9 @@ class Lock:
             self.file.seek(0)
             owner = self.file.read().strip() or "another process"
             self.file.close()
-            raise UserError(f"{self.path.parent} is in use by process {owner}: stop it or use another --logdir") from None
+            raise UserError(
+                f"{self.path.parent} is in use by process {owner}: stop it or use another --logdir"
+            ) from None
         self.file.truncate(0)
         self.file.write(str(os.getpid()))
         self.file.flush()
