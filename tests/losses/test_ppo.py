@@ -77,3 +77,30 @@ def test_explained_variance():
 def test_normalised_advantages_ignore_rows_without_weight():
     got = ppo.normalized(t(1.0, 2.0, 3.0, 1e6), t(1.0, 1.0, 1.0, 0.0))
     torch.testing.assert_close(got[:3], t(-1.0, 0.0, 1.0), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("value_clip", [0.0, 0.3])
+def test_the_written_out_gradient_equals_autograd(value_clip):
+    generator = torch.Generator().manual_seed(0)
+    batch = {key: torch.randn(200, generator=generator, dtype=torch.float64) for key in ("advantage", "target", "value")}
+    batch["logp"] = torch.randn(200, generator=generator, dtype=torch.float64) * 0.3 - 1
+    batch["weight"] = (torch.rand(200, generator=generator) > 0.2).double()
+    inputs = [torch.randn(200, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
+    inputs[0].data.mul_(0.3).sub_(1)
+    logp, entropy, value = inputs
+    ours = ppo.Objective.apply(*inputs, batch, 0.2, value_clip)
+    terms = [
+        ppo.policy_loss(logp, batch["logp"], batch["advantage"], 0.2),
+        ppo.value_loss(value, batch["value"], batch["target"], value_clip),
+        entropy,
+        ppo.approx_kl(logp, batch["logp"]),
+        ppo.clip_fraction(logp, batch["logp"], 0.2).double(),
+    ]
+    plain = torch.stack([(term * batch["weight"]).sum() / batch["weight"].sum() for term in terms])
+    torch.testing.assert_close(ours, plain)
+    assert 0.1 < plain[4] < 0.9
+    scale = torch.tensor([1.0, 0.5, -0.01, 0.0, 0.0], dtype=torch.float64)
+    gradients = [torch.autograd.grad((means * scale).sum(), inputs) for means in (ours, plain)]
+    for mine, other in zip(*gradients):
+        torch.testing.assert_close(mine, other)
+        assert other.abs().sum() > 0

@@ -96,21 +96,12 @@ class PPO(Agent):
 
     def _update(self, batch: Batch) -> Tensor:
         """One gradient step on rows (B, ...); the metrics of METRICS, stacked."""
-        config, weight = self.config, batch["weight"]
+        config = self.config
         policy, value = self.net(batch)
-        logp, old_logp = policy.logp(batch["action"]), batch["logp"]
-        advantage = losses.normalized(batch["advantage"], weight) if config.normalize_advantage else batch["advantage"]
-        entropy = policy.entropy()
-        terms = torch.stack(
-            [
-                losses.policy_loss(logp, old_logp, advantage, self.clip),
-                losses.value_loss(value, batch["value"], batch["target"], config.value_clip),
-                entropy,
-                losses.approx_kl(logp, old_logp).detach(),
-                losses.clip_fraction(logp, old_logp, self.clip).detach(),
-            ]
-        )
-        means = (terms * weight).sum(1) / weight.sum().clamp(min=1)
+        if config.normalize_advantage:
+            batch = batch | {"advantage": losses.normalized(batch["advantage"], batch["weight"])}
+        logp, entropy = policy.logp(batch["action"]), policy.entropy()
+        means = losses.Objective.apply(logp, entropy, value, batch, self.clip, config.value_clip)
         loss = means[0] + config.value_scale * means[1] - config.entropy * means[2]
         norm = self.optimizer.step(loss, config.grad_norm)
         return torch.cat([means.detach(), norm.reshape(1)])

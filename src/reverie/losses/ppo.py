@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -50,3 +52,41 @@ def _variance(x: Tensor, weight: Tensor) -> Tensor:
     total = weight.sum().clamp(min=1)
     mean = (x * weight).sum() / total
     return ((x - mean).square() * weight).sum() / total
+
+
+class Objective(torch.autograd.Function):
+    """PPO's losses and diagnostics as one step of the graph, with the gradient written out.
+
+    The same as the functions above under autograd, in a third of the operations: what counts for small networks.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, logp: Tensor, entropy: Tensor, value: Tensor, batch: dict[str, Tensor], clip: float, value_clip: float
+    ) -> Tensor:
+        """Weighted means of policy loss, value loss, entropy, KL and clip fraction, (5,)."""
+        log_ratio = logp - batch["logp"]
+        ratio = log_ratio.exp()
+        advantage, target = batch["advantage"], batch["target"]
+        free = ratio * advantage
+        bound = ratio.clamp(1 - clip, 1 + clip) * advantage
+        error = value - target
+        squared = error.square()
+        share = batch["weight"] / batch["weight"].sum().clamp(min=1)
+        slope = 2 * error
+        if value_clip > 0:
+            moved = value - batch["value"]
+            near = batch["value"] + moved.clamp(-value_clip, value_clip) - target
+            outside, worse = moved.abs() > value_clip, near.square() > squared
+            slope = torch.where(worse, torch.where(outside, 0.0, 2 * near), slope)
+            squared = torch.maximum(squared, near.square())
+        ctx.save_for_backward(torch.where(free <= bound, -free, 0.0) * share, slope * share, share)
+        outside = ((ratio - 1).abs() > clip).float()
+        terms = torch.stack([-torch.minimum(free, bound), squared, entropy, log_ratio.expm1() - log_ratio, outside])
+        return terms @ share
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """Gradients of log-probability, entropy and value; the diagnostics have none."""
+        policy, value, share = ctx.saved_tensors
+        return gradient[0] * policy, gradient[2] * share, gradient[1] * value, None, None, None

