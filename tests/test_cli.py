@@ -58,7 +58,7 @@ def test_train_says_what_was_reached_and_how_to_watch_it(capsys, tmp_path):
     assert status == 0
     assert f"reverie play --logdir {tmp_path / 'r'}" in out
     assert f"tensorboard --logdir {tmp_path / 'r'}" in out
-    assert "last evaluation" in out
+    assert "Return of the last evaluation" in out
 
 
 def test_eval_json(capsys, trained):

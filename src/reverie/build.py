@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import time
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +22,7 @@ from .config.options import flattened
 from .config.schema import Config
 from .data.counters import Counters
 from .envs.form import is_image
+from .envs.process import core_count
 from .envs.registry import find, frames_per_step, import_modules, make_env
 from .envs.rows import RowStream
 from .envs.vector import make_vector
@@ -85,7 +85,7 @@ def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, d
 def tune_cpu(config: Config, observation: spaces.Dict) -> None:
     """One CPU thread for networks of vectors alone, which several threads only slow down; else one per core."""
     images = any(is_image(space) for space in observation.values())
-    torch.set_num_threads(config.run.threads or (len(os.sched_getaffinity(0)) if images else 1))
+    torch.set_num_threads(config.run.threads or (core_count() if images else 1))
     if images:
         keep_freed_memory()
 

@@ -76,10 +76,12 @@ def train(words: list[str]) -> int:
         print(f"Stopped at step {outcome.step:,} and saved. Continue:  reverie train --resume --logdir {logdir}")
         return 0
     print(f"Trained for {outcome.step:,} steps and {outcome.episodes:,} episodes in {outcome.elapsed:.0f} s.")
-    print(f"Return of the last training episodes: {outcome.recent_return:.1f}", end="")
+    if outcome.episodes:
+        print(f"Return of the last training episodes: {outcome.recent_return:.1f}")
     if outcome.evaluation:
-        print(f"; last evaluation: {outcome.evaluation['mean_return']:.1f}, best: {outcome.best_return:.1f}", end="")
-    print(f"\n\nWatch it play:   reverie play --logdir {logdir}  (add --save-gif for GIFs)")
+        last, best = outcome.evaluation["mean_return"], outcome.best_return
+        print(f"Return of the last evaluation: {last:.1f}, of the best: {best:.1f}")
+    print(f"\nWatch it play:   reverie play --logdir {logdir}  (add --save-gif for GIFs)")
     print(f"Its curves:      tensorboard --logdir {logdir}")
     return 0
 
@@ -135,8 +137,8 @@ def play(words: list[str]) -> int:
         success = "" if episode.success is None else ("  success" if episode.success else "  no success")
         print(f"episode {episode.number}: return {episode.score:.1f}, {episode.length} steps{success}", flush=True)
         scores.append(episode.score)
-        if arguments.save_gif and (path := save_gif(episode, folder, arguments.gif_fps)):
-            print(f"  {path}")
+        if arguments.save_gif:
+            print(f"  {save_gif(episode, folder, arguments.gif_fps) or 'this environment shows no pictures'}")
     if scores:
         print(f"mean return {sum(scores) / len(scores):.1f} over {len(scores)} episodes")
     if screen is None and not arguments.save_gif:

@@ -82,7 +82,9 @@ def test_normalised_advantages_ignore_rows_without_weight():
 @pytest.mark.parametrize("value_clip", [0.0, 0.3])
 def test_the_written_out_gradient_equals_autograd(value_clip):
     generator = torch.Generator().manual_seed(0)
-    batch = {key: torch.randn(200, generator=generator, dtype=torch.float64) for key in ("advantage", "target", "value")}
+    batch = {
+        key: torch.randn(200, generator=generator, dtype=torch.float64) for key in ("advantage", "target", "value")
+    }
     batch["logp"] = torch.randn(200, generator=generator, dtype=torch.float64) * 0.3 - 1
     batch["weight"] = (torch.rand(200, generator=generator) > 0.2).double()
     inputs = [torch.randn(200, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]

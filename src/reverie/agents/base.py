@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from ..data.rows import Batch
@@ -23,6 +24,12 @@ class Learned:
     metrics: dict[str, Tensor]
     writeback: Batch = field(default_factory=dict)
     updates: int = 0
+
+
+def restore_random(generator: torch.Generator, state: Tensor) -> None:
+    """Set a generator to a saved state; a state of another kind of device does not fit and is left out."""
+    if state.numel() == generator.get_state().numel():
+        generator.set_state(state.cpu())
 
 
 class Agent(nn.Module):

@@ -16,7 +16,7 @@ from ..nn.optim import FlatAdam
 from ..nn.precision import in_half
 from ..nn.scale import ReturnScale
 from .actor_critic import ActorCritic
-from .base import Agent, Carry, Learned, Mode
+from .base import Agent, Carry, Learned, Mode, restore_random
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
 
@@ -118,7 +118,7 @@ class PPO(Agent):
         """Take back what `save` gave."""
         super().restore(saved)
         self.optimizer.load_state_dict(saved["optimizer"])
-        self.generator.set_state(saved["generator"].cpu())
+        restore_random(self.generator, saved["generator"])
 
 
 def picked(batch: Batch, index: Tensor) -> Batch:

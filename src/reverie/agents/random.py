@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from ..data.rows import Batch
-from .base import Agent, Carry, Mode
+from .base import Agent, Carry, Mode, restore_random
 
 
 class RandomAgent(Agent):
@@ -46,4 +46,4 @@ class RandomAgent(Agent):
     def restore(self, saved: dict[str, Any]) -> None:
         """Take back what `save` gave."""
         super().restore(saved)
-        self.generator.set_state(saved["generator"])
+        restore_random(self.generator, saved["generator"])

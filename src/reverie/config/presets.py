@@ -137,6 +137,7 @@ PRESETS: dict[str, Preset] = {
             "run.eval_envs": 2,
             "run.eval_videos": 2,
             "run.save_every": 256,
+            "run.threads": 1,
             "env.time_limit": 100,
             "envs.count": 4,
             "ppo.rollout": 32,

@@ -34,7 +34,7 @@ class DMCConfig:
     camera: int = -1
     """Camera number; -1 takes the usual one of the task."""
     fast_render: bool = False
-    """Render without shadows and anti-aliasing: several times faster on a CPU, slightly other images."""
+    """Render without shadows, reflections and anti-aliasing: many times faster on a CPU, slightly other images."""
 
 
 @dataclass(frozen=True)

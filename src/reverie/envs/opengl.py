@@ -2,8 +2,8 @@
 
 MuJoCo's Python bindings, dm_control and Gymnasium choose it by the environment variable MUJOCO_GL and by nothing else.
 Without the variable they take GLFW, which loads without a display but cannot draw (dm_control decides while it is
-imported, Gymnasium at its first picture). So this is the one variable that is touched: only on Linux, only without a
-display, only if the user has not set it, and only for as long as the choice is being made.
+imported, Gymnasium at its first picture). So the variable is touched, and pygame's beside it: only on Linux, only
+without a display, only if the user has not set it, and only for as long as the choice is being made.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 VARIABLE = "MUJOCO_GL"
+
+SDL_VARIABLE = "SDL_VIDEODRIVER"
+"""What pygame, which draws the classic control tasks, looks for a display by; it complains aloud when it finds none."""
 
 ADVICE = "install libegl1 (or libosmesa6, with MUJOCO_GL=osmesa)"
 """What helps where nothing can draw."""
@@ -27,16 +30,18 @@ def undecided() -> bool:
 
 @contextmanager
 def offscreen(backend: str = "egl") -> Iterator[None]:
-    """While it is open MuJoCo chooses `backend`, unless there is a display or the user has chosen."""
+    """While it is open MuJoCo chooses `backend` and SDL no screen, unless there is a display or the user has chosen."""
     if not undecided():
         yield
         return
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = backend
+    wanted = {VARIABLE: backend, SDL_VARIABLE: os.environ.get(SDL_VARIABLE, "dummy")}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

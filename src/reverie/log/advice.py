@@ -120,7 +120,7 @@ def _entropy(value: float | None, progress: float, actions: int | None) -> str:
     if value < low and progress < NEAR_END:
         return f"entropy {value:.3f} is below {low:.2g}: the policy hardly explores; raise --ppo.entropy"
     if largest and value > HIGH_ENTROPY_PART * largest and progress > HALFWAY:
-        return f"entropy {value:.2f} of at most {largest:.2f}: no clear strategy yet; lower --ppo.entropy"
+        return f"entropy {value:.2f} of at most {largest:.2f}: no clear strategy yet; a smaller --ppo.entropy may help"
     return ""
 
 

@@ -86,7 +86,7 @@ class Objective(torch.autograd.Function):
         return terms @ share
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of log-probability, entropy and value; the diagnostics have none."""
         policy, value, share = ctx.saved_tensors
         return gradient[0] * policy, gradient[2] * share, gradient[1] * value, None, None, None

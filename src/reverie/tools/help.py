@@ -16,7 +16,7 @@ from ..envs.registry import SUITES, suite
 
 WIDTH = 116
 USAGE = {
-    "train": "reverie train [--configs NAME ...] [--task SUITE_NAME] [--logdir DIR] [--resume] [--any.option VALUE ...]",
+    "train": "reverie train [--configs NAME ...] [--task SUITE_NAME] [--logdir DIR] [--resume] [--option VALUE ...]",
     "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
     "play": "reverie play --logdir DIR [--episodes N] [--checkpoint best.pt|latest.pt] [--stochastic] [--save-gif]",
     "envs": "reverie envs [--check TASK]",
@@ -90,4 +90,6 @@ def _kind(option: Option) -> str:
 
 
 def _default(value: Any) -> str:
+    if value is True:
+        return " [True]"
     return "" if value in ("", (), None, False) else f" [{value:,}]" if isinstance(value, int) else f" [{value}]"

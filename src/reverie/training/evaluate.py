@@ -62,7 +62,7 @@ class Evaluator:
 
     @torch.inference_mode()
     def evaluate(self, agent: Agent, mode: Mode = "eval") -> Evaluation:
-        """Exactly `episodes` finished episodes; each environment plays a fixed share, so short ones are not favoured."""
+        """As many episodes as asked for; each environment plays a fixed share, so that short ones are not favoured."""
         quota = np.array([len(range(i, self.episodes, self.stream.count)) for i in range(self.stream.count)])
         rows, carry = self.stream.begin(), agent.initial_carry(self.stream.count)
         frames: list[list[np.ndarray]] = [[] for _ in range(min(self.clips, self.stream.count))]

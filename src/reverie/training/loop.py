@@ -44,8 +44,7 @@ class Run:
                 step = self.counters.step
                 self.round()
                 self.counters.elapsed = self.logger.elapsed
-                self.log(step)
-                self.evaluate(step)
+                self.log(step, evaluated=self.evaluate(step))
                 if crossed(step, self.counters.step, self.config.save_every) and not self.finished:
                     self.save("latest")
             self.save("latest")
@@ -62,32 +61,32 @@ class Run:
         self.logger.add(learned.metrics)
         self.logger.episodes(chunk.episodes)
 
-    def log(self, before: int) -> None:
-        """Write a line of the log if one is due."""
+    def log(self, before: int, evaluated: bool = False) -> None:
+        """Write a line of the log if one is due; an evaluation always makes it so."""
         if self.log_every:
             due = crossed(before, self.counters.step, self.log_every)
         else:
             due = time.perf_counter() - self.written > 0.5
-        if due or self.finished:
+        if due or evaluated or self.finished:
             self.logger.write(self.counters)
             self.written = time.perf_counter()
 
-    def evaluate(self, before: int) -> None:
-        """Evaluate if it is due, and keep the best agent so far."""
+    def evaluate(self, before: int) -> bool:
+        """Evaluate if it is due, and keep the best agent so far; whether it was."""
         if self.evaluator is None or self.stop.raised:
-            return
+            return False
         due = crossed(before, self.counters.step, self.config.eval_every)
         if not due and not (self.finished and self.config.eval_at_end):
-            return
+            return False
         result = self.evaluator.evaluate(self.agent, "train" if self.config.eval_stochastic else "eval")
         self.evaluation = result.summary()
         self.logger.add({f"eval/{name}": value for name, value in self.evaluation.items()})
         if result.clips:
             self.logger.video("eval/episodes", reel(result.clips, result.clip_scores))
-        self.logger.write(self.counters)
         if self.evaluation["mean_return"] >= self.best:
             self.best = self.evaluation["mean_return"]
             self.save("best")
+        return True
 
     @property
     def finished(self) -> bool:

@@ -38,15 +38,22 @@ def test_parameters_metrics_and_videos_reach_the_store(tmp_path):
 
 def test_a_resumed_run_goes_on_in_the_same_run(tmp_path):
     first = mlflow.MlflowSink(tmp_path, LogConfig(), {"seed": 1})
-    first.write(1, {"loss": 1.0}, {})
+    first.write(1, {"train/loss": 1.0}, {})
     first.close()
     second = mlflow.MlflowSink(tmp_path, LogConfig(), {"seed": 2})
     assert client(tmp_path).get_run(first.run_id).info.status == "RUNNING"
-    second.write(2, {"loss": 2.0}, {})
+    second.write(2, {"train/loss": 2.0}, {})
     second.close()
     assert second.run_id == first.run_id
-    assert history(tmp_path, first.run_id, "loss") == [(1, 1.0), (2, 2.0)]
+    assert history(tmp_path, first.run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
     assert client(tmp_path).get_run(first.run_id).data.params == {"seed": "1"}
+
+
+def test_a_name_that_is_also_a_folder_of_names_is_kept(tmp_path):
+    sink = mlflow.MlflowSink(tmp_path, LogConfig(), {})
+    sink.write(1, {"time": 5.0, "time/sps": 7.0}, {})
+    sink.close()
+    assert client(tmp_path).get_run(sink.run_id).data.metrics == {"total/time": 5.0, "time/sps": 7.0}
 
 
 def test_an_existing_experiment_is_used_again(tmp_path):
@@ -61,14 +68,14 @@ def test_an_existing_experiment_is_used_again(tmp_path):
 def test_metrics_wait_while_the_store_is_away(tmp_path, caplog):
     sink = mlflow.MlflowSink(tmp_path, LogConfig(), {})
     (tmp_path / "mlruns").rename(tmp_path / "away")
-    sink.write(1, {"loss": 1.0}, {"eval/v": np.zeros((2, 8, 8, 3), np.uint8)})
+    sink.write(1, {"train/loss": 1.0}, {"eval/v": np.zeros((2, 8, 8, 3), np.uint8)})
     assert "MLflow" in caplog.text and "sent later" in caplog.text
     if (tmp_path / "mlruns").exists():
         (tmp_path / "mlruns").rename(tmp_path / "leftover")
     (tmp_path / "away").rename(tmp_path / "mlruns")
-    sink.write(2, {"loss": 2.0}, {})
+    sink.write(2, {"train/loss": 2.0}, {})
     sink.close()
-    assert history(tmp_path, sink.run_id, "loss") == [(1, 1.0), (2, 2.0)]
+    assert history(tmp_path, sink.run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
 
 
 def test_the_environment_is_left_as_it_was(tmp_path, monkeypatch):

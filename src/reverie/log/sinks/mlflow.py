@@ -54,9 +54,13 @@ class MlflowSink:
         return run_id
 
     def write(self, step: int, scalars: dict[str, float], videos: dict[str, np.ndarray]) -> None:
-        """Send metrics and videos; training goes on when the server does not answer, and metrics are sent later."""
+        """Send metrics and videos; training goes on when the server does not answer, and metrics are sent later.
+
+        Names without a slash get one: a store of files cannot hold both `time` and `time/sps`.
+        """
         now = int(time.time() * 1000)
-        self._pending += [self._mlflow.entities.Metric(name, value, now, step) for name, value in scalars.items()]
+        named = {name if "/" in name else f"total/{name}": value for name, value in scalars.items()}
+        self._pending += [self._mlflow.entities.Metric(name, value, now, step) for name, value in named.items()]
         self._send()
         if videos:
             self._send_videos(step, videos)
