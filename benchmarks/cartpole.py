@@ -16,7 +16,6 @@ import tempfile
 import time
 
 GOAL = 475.0
-LIMIT = 200_000
 
 
 def run_reverie(seed: int) -> dict[str, float]:
@@ -28,11 +27,8 @@ def run_reverie(seed: int) -> dict[str, float]:
             logdir=f"{folder}/run",
             seed=seed,
             run__stop_at=GOAL,
-            run__steps=LIMIT,
             run__eval_every=0,
             run__eval_at_end=False,
-            ppo__lr_anneal=False,
-            ppo__clip_anneal=False,
         )
         start = time.perf_counter()
         outcome = reverie.train(config, quiet=True)

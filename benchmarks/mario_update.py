@@ -97,7 +97,7 @@ def main() -> None:
             seconds[name].append(time.perf_counter() - start)
     medians = {name: statistics.median(values[1:]) for name, values in seconds.items()}
     rows_bytes = sum(value.numel() * value.element_size() for value in rows.values())
-    print(f"threads {torch.get_num_threads()}, bfloat16 {ours.net.trunks['image'].in_half}")
+    print(f"threads {torch.get_num_threads()}, bfloat16 {ours.net.trunks['image_image'].in_half}")
     for name, value in medians.items():
         print(f"{name:8} {value:.2f} s per update")
     print(f"rollout in memory: ours {rows_bytes / 2**20:.0f} MiB, guide {theirs['image'].numel() * 4 / 2**20:.0f} MiB")

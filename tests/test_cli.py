@@ -1,6 +1,7 @@
 """The command as a person uses it: what works, and what is told when something is wrong."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -145,7 +146,10 @@ def test_envs_lists_suites_and_checks_a_task(capsys):
         ("train --imports no_such_package --task gym_X-v0", "cannot import 'no_such_package'"),
         ("train --ppo.lerning 1", "unknown option --ppo.lerning"),
         ("train --ppo.lr high", "--ppo.lr takes a number"),
-        ("train --envs.count 0", "--envs.count"),
+        ("train --envs.count 0", "--envs.count is 0: it must be at least 1"),
+        ("train --ppo.gamma 1.5", "--ppo.gamma is 1.5: it must be between 0 and 1"),
+        ("train --seed -1", "--seed is -1: it must be at least 0"),
+        ("eval --logdir {run} --episodes 0", "--episodes is 0: it must be at least 1"),
         ("train --task gym_Pendulum-v1 --envs.backend native", "no vector environment of its own"),
         ("train --resume --logdir {tmp}/none", "no run folder"),
         ("train --resume --logdir {tmp}", "holds no run"),
@@ -155,6 +159,7 @@ def test_envs_lists_suites_and_checks_a_task(capsys):
         ("eval --logdir {tmp}/none", "no run folder"),
         ("eval --logdir {run} --checkpoint other.pt", "there is best.pt, latest.pt"),
         ("play --logdir {run} --checkpoint {tmp}/file", "damaged or no checkpoint"),
+        ("play --logdir {run} --checkpoint /etc/passwd", "damaged or no checkpoint"),
         ("play --logdir {run} --episods 2", "did you mean --episodes"),
         ("envs --check toy_katch", "did you mean toy_catch"),
     ],
@@ -202,3 +207,29 @@ def test_an_agent_in_three_lines_of_another_program(trained):
 def test_help_and_errors_do_not_wait_for_torch():
     code = "import sys; from reverie.cli import run; run(['train', '--help']); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_a_checkpoint_of_another_run_is_told_in_one_line(capsys, trained, tmp_path):
+    other = tmp_path / "other"
+    reverie.train(reverie.configure("debug", task="gym_Pendulum-v1", logdir=str(other)), quiet=True)
+    words = ["eval", "--logdir", str(trained), "--checkpoint", str(other / "checkpoints" / "latest.pt")]
+    status, _, err = call(capsys, *words)
+    assert status == 2
+    assert "does not fit this run" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_resume_goes_by_the_folder_it_is_given(trained, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(trained, moved)
+    before = checkpoint.load(trained / "checkpoints/latest.pt")["counters"]["step"]
+    outcome = reverie.resume(moved)
+    assert outcome.logdir == moved
+    assert outcome.step == before
+
+
+def test_a_run_without_a_checkpoint_starts_from_the_beginning(trained, tmp_path):
+    new = tmp_path / "new"
+    new.mkdir()
+    shutil.copy(trained / "config.yaml", new)
+    assert reverie.resume(new).step >= 512

@@ -44,8 +44,8 @@ def train(config: Config | None = None, *, resume: bool = False, quiet: bool = F
     check(config, resume)
     parts = make_parts(config)
     try:
-        folder = prepare(config, resume)
-        with Lock(folder):
+        with Lock(Path(config.logdir)):
+            folder = prepare(config, resume)
             run = make_run(config, folder, parts, resume, quiet)
             try:
                 run.train()
@@ -67,7 +67,7 @@ def train(config: Config | None = None, *, resume: bool = False, quiet: bool = F
 
 def resume(logdir: str | Path) -> Outcome:
     """Continue the run in a folder."""
-    return train(store.load(Path(logdir)), resume=True)
+    return train(replaced(store.load(Path(logdir)), {"logdir": str(logdir)}), resume=True)
 
 
 def load(logdir: str | Path, checkpoint: str = "best", device: str = "cpu") -> Player:

@@ -68,7 +68,10 @@ def make_stream(config: Config, training: bool = True, count: int | None = None)
     """The stream of rows that the agent learns from, or the one it is evaluated on."""
     count = count or config.envs.count
     seed = config.seed if training else config.seed + EVAL_SEED
-    vector = make_vector(config.task, config.env, config.envs, seed, training, config.imports, count)
+    # a suite's own vector environment may be for training alone, since it is not made to be filmed
+    native = config.envs.backend == "native" and not training
+    settings = replace(config.envs, backend="auto") if native else config.envs
+    vector = make_vector(config.task, config.env, settings, seed, training, config.imports, count)
     options = config.env if training else replace(config.env, reward_clip=0.0, reward_scale=1.0)
     return RowStream(vector, options, checks=config.envs.checks)
 
@@ -145,8 +148,9 @@ def make_parts(config: Config) -> Parts:
 
 def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:
     """A run ready to train; resumed ones stand where their checkpoint was written."""
-    saved = checkpoint.load(folder / checkpoint.FOLDER / "latest.pt") if resume else None
-    step = saved["counters"]["step"] if saved else None
+    latest = folder / checkpoint.FOLDER / "latest.pt"
+    saved = checkpoint.load(latest) if resume and latest.exists() else None
+    step = saved["counters"]["step"] if saved else 0 if resume else None
     run = Run(
         folder=folder,
         config=config.run,
@@ -159,7 +163,9 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
         log_every=config.log.every,
     )
     if saved:
-        run.restore(saved)
+        checkpoint.restored(latest, lambda: run.restore(saved))
+        best = latest.with_name("best.pt")  # it may be newer than the latest, if the run was killed
+        run.best = max(run.best, checkpoint.load(best)["best"]) if best.exists() else run.best
     return run
 
 
@@ -169,7 +175,9 @@ def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, s
     stream = make_stream(replace(config, seed=config.seed + seed), False, min(config.run.eval_envs, episodes))
     evaluator = Evaluator(stream, player.device, episodes)
     try:
-        return evaluator.evaluate(player.agent, mode)
+        result = evaluator.evaluate(player.agent, mode)
+        assert result is not None
+        return result
     finally:
         evaluator.close()
 
@@ -193,10 +201,10 @@ def make_evaluator(config: Config, device: torch.device) -> Evaluator | None:
 def make_player(config: Config, file: Path) -> Player:
     """The agent of a checkpoint, ready to act in an environment of its task."""
     device = device_of(config)
-    saved = checkpoint.load(file, device)
+    saved = checkpoint.load(file)
     factory = partial(make_env, config.task, config.env, False, config.imports)
     with factory() as env:
         assert isinstance(env.observation_space, spaces.Dict)
         agent = make_agent(config, env.observation_space, env.action_space, device)
-    agent.restore(saved["agent"])
+    checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
     return Player(agent, factory, device)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -73,7 +75,8 @@ def train(words: list[str]) -> int:
     logdir = shlex.quote(str(outcome.logdir))
     print()
     if outcome.interrupted:
-        print(f"Stopped at step {outcome.step:,} and saved. Continue:  reverie train --resume --logdir {logdir}")
+        print(f"Stopped at step {outcome.step:,} and saved.\n")
+        print(f"Continue:   {program('reverie')} train --resume --logdir {logdir}")
         return 0
     print(f"Trained for {outcome.step:,} steps and {outcome.episodes:,} episodes in {outcome.elapsed:.0f} s.")
     if outcome.episodes:
@@ -81,9 +84,17 @@ def train(words: list[str]) -> int:
     if outcome.evaluation:
         last, best = outcome.evaluation["mean_return"], outcome.best_return
         print(f"Return of the last evaluation: {last:.1f}, of the best: {best:.1f}")
-    print(f"\nWatch it play:   reverie play --logdir {logdir}  (add --save-gif for GIFs)")
-    print(f"Its curves:      tensorboard --logdir {logdir}")
+    print(f"\nWatch it play:   {program('reverie')} play --logdir {logdir}  (add --save-gif for GIFs)")
+    print(f"Its curves:      {program('tensorboard')} --logdir {logdir}")
     return 0
+
+
+def program(name: str) -> str:
+    """How to call a program of this environment from here: by its name if the shell finds it, else by its path."""
+    beside = Path(sys.executable).parent / name
+    if shutil.which(name) or not beside.exists():
+        return name
+    return shlex.quote(os.path.relpath(beside))
 
 
 def resolve(words: list[str]) -> tuple[Config, bool]:
@@ -106,7 +117,7 @@ def evaluate(words: list[str]) -> int:
     from .training.checkpoint import find
 
     file = find(Path(arguments.logdir), arguments.checkpoint)
-    episodes, seed = max(1, arguments.episodes), arguments.seed
+    episodes, seed = arguments.episodes, arguments.seed
     summary = evaluate_checkpoint(config, file, episodes, "train" if arguments.stochastic else "eval", seed).summary()
     figures = {"success_rate": None, **summary, "episodes": int(summary["episodes"])}
     if arguments.json:
@@ -158,7 +169,7 @@ def stored_config(logdir: str, device: str) -> Config:
 def envs(words: list[str]) -> int:
     """List the suites, or check a task."""
     arguments = parse(words, EnvsArguments)
-    from .tools.inspect import check_task, suites_table
+    from .tools.suites import check_task, suites_table
 
     if arguments.check:
         print(check_task(arguments.check, stacked(arguments.configs), arguments.imports))

@@ -12,7 +12,7 @@ def config_of(line: str):
 
 
 def test_the_default_is_cartpole_and_a_task_alone_is_not():
-    assert config_of("").ppo.epochs == 20
+    assert config_of("").ppo.epochs == 10
     assert config_of("--task gym_Pendulum-v1").ppo.epochs == 4
 
 

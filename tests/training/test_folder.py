@@ -46,7 +46,7 @@ def test_another_configuration_is_refused_with_the_difference(tmp_path):
     other = replaced(config, {"ppo.lr": 0.5, "seed": 3, "run.steps": 10})
     with pytest.raises(UserError) as caught:
         prepare(other, resume=True)
-    assert "seed: 0 -> 3; ppo.lr: 0.001 -> 0.5" in str(caught.value)
+    assert "seed: 0 -> 3; ppo.lr: 0.004 -> 0.5" in str(caught.value)
     assert "run.steps" not in str(caught.value)
     assert store.load(tmp_path / "run") == config
 

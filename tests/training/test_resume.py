@@ -43,7 +43,7 @@ def play(config, count, resume):
     for _ in range(count):
         step = run.counters.step
         run.round()
-        run.log(step, run.evaluate(step))
+        run.log(step, run.evaluate())
     run.save("latest")
     run.logger.close()
     parts.close()

@@ -27,7 +27,7 @@ class ActorCritic(nn.Module):
         images = {key: space.shape or () for key, space in observation.items() if is_image(space)}
         self.trunks = nn.ModuleDict(
             {
-                key.replace(".", "_"): Trunk(shape, trunk_for(config.cnn, *shape[:2]), config.features, half)
+                f"image_{key}".replace(".", "_"): Trunk(shape, trunk_for(config.cnn, *shape[:2]), config.features, half)
                 for key, shape in images.items()
             }
         )

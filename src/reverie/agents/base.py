@@ -29,7 +29,7 @@ class Learned:
 def restore_random(generator: torch.Generator, state: Tensor) -> None:
     """Set a generator to a saved state; a state of another kind of device does not fit and is left out."""
     if state.numel() == generator.get_state().numel():
-        generator.set_state(state.cpu())
+        generator.set_state(state)
 
 
 class Agent(nn.Module):

@@ -18,6 +18,21 @@ from typing import Any, Literal
 from .errors import UserError, nearest
 from .schema import Config
 
+BOUNDS: dict[str, tuple[float, float | None]] = {
+    **{f"ppo.{name}": (1, None) for name in ("rollout", "epochs", "minibatch", "features", "units", "layers")},
+    **{f"ppo.{name}": (0, None) for name in ("lr", "adam_eps", "clip", "value_clip", "grad_norm", "target_kl")},
+    **{f"ppo.{name}": (0, 1) for name in ("gamma", "lam")},
+    **{f"run.{name}": (1, None) for name in ("steps", "eval_episodes", "eval_envs")},
+    **{f"run.{name}": (0, None) for name in ("eval_every", "save_every", "eval_videos", "threads")},
+    **{f"env.{name}": (1, None) for name in ("repeat", "size", "stack")},
+    **{f"env.{name}": (0, 1) for name in ("atari.sticky", "minatar.sticky")},
+    **{f"env.{name}": (0, None) for name in ("time_limit", "reward_clip", "atari.noops")},
+    **{f"envs.{name}": (1, None) for name in ("count", "max_restarts")},
+    **dict.fromkeys(("seed", "envs.workers", "envs.timeout", "log.every"), (0, None)),
+    **dict.fromkeys(("episodes", "gif_fps"), (1, None)),
+}
+"""Least and greatest values of options, by dotted name; None is no limit."""
+
 
 @dataclass(frozen=True)
 class Option:
@@ -89,7 +104,7 @@ def replaced(config: Config, values: dict[str, Any]) -> Config:
         place = nested
         for word in path:
             place = place.setdefault(word, {})
-        place[last] = convert(name, value, option.kind)
+        place[last] = within(name, convert(name, value, option.kind))
     return _replace(config, nested)
 
 
@@ -127,6 +142,17 @@ def convert(name: str, value: Any, kind: Any) -> Any:
         words = value.replace(",", " ").split() if isinstance(value, str) else list(value)
         return tuple(convert(name, word, inner[0]) for word in words)
     return _scalar(name, value, kind)
+
+
+def within(name: str, value: Any) -> Any:
+    """The value, refused where it lies outside what the option can be."""
+    low, high = BOUNDS.get(name, (None, None))
+    if value is None or low is None or not isinstance(value, (int, float)):
+        return value
+    if value < low or (high is not None and value > high):
+        limit = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
+        raise UserError(f"--{name} is {value:g}: it must be {limit}")
+    return value
 
 
 def _scalar(name: str, value: Any, kind: type) -> Any:

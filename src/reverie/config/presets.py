@@ -34,16 +34,22 @@ PRESETS: dict[str, Preset] = {
             "run.steps": 60_000,
             "run.eval_every": 20_000,
             "run.save_every": 20_000,
+            "env.reward_scale": 0.05,
             "envs.count": 8,
-            "ppo.rollout": 32,
-            "ppo.epochs": 20,
-            "ppo.minibatch": 256,
-            "ppo.lr": 1e-3,
+            "ppo.rollout": 16,
+            "ppo.epochs": 10,
+            "ppo.minibatch": 128,
+            "ppo.lr": 4e-3,
             "ppo.lr_anneal": True,
+            "ppo.clip": 0.1,
             "ppo.clip_anneal": True,
-            "ppo.gamma": 0.98,
-            "ppo.lam": 0.8,
-            "ppo.entropy": 0.0,
+            "ppo.target_kl": 0.03,
+            "ppo.gamma": 0.995,
+            "ppo.lam": 0.98,
+            "ppo.entropy": 0.01,
+            "ppo.value_scale": 1.0,
+            "ppo.grad_norm": 1.0,
+            "ppo.normalize_observation": True,
         },
     ),
     "mario_ppo": Preset(
@@ -53,6 +59,7 @@ PRESETS: dict[str, Preset] = {
             "run.steps": 10_000_000,
             "run.eval_every": 100_000,
             "run.save_every": 100_000,
+            "env.reward_scale": 0.01,
             "envs.count": 32,
             "ppo.rollout": 128,
             "ppo.epochs": 4,
@@ -78,6 +85,7 @@ PRESETS: dict[str, Preset] = {
             "env.stack": 4,
             "env.reward_clip": 1.0,
             "env.atari.life_loss": "terminal",
+            "env.atari.fire_lives": True,
             "envs.count": 8,
             "ppo.rollout": 128,
             "ppo.epochs": 4,
@@ -156,6 +164,8 @@ def stacked(names: Iterable[str], base: Config | None = None) -> Config:
             config = _from_file(Path(name), config)
         elif name in PRESETS:
             config = replaced(config, PRESETS[name].values)
+        elif "," in name:
+            config = stacked(name.split(","), config)
         else:
             raise UserError(f"unknown preset {name!r}: {nearest(name, PRESETS)}")
     return config
@@ -164,7 +174,10 @@ def stacked(names: Iterable[str], base: Config | None = None) -> Config:
 def _from_file(path: Path, base: Config) -> Config:
     values = read_yaml(path)
     below = values.pop("configs", [])
-    base = stacked([below] if isinstance(below, str) else below, base)
+    below = [below] if isinstance(below, str) else below
+    if not isinstance(below, list) or not all(isinstance(name, str) and Path(name) != path for name in below):
+        raise UserError(f"{path}: 'configs' must be a list of other presets")
+    base = stacked(below, base)
     try:
         return replaced(base, dotted(values))
     except UserError as error:

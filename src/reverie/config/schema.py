@@ -19,6 +19,8 @@ class AtariConfig:
     """At most this many idle frames at the start of an episode."""
     fire_reset: bool = True
     """Press FIRE at the start of games that wait for it."""
+    fire_lives: bool = False
+    """Press FIRE after a lost life too, in place of the agent's next action."""
     all_actions: bool = False
     """All 18 actions instead of those the game uses."""
     life_loss: Literal["ignore", "terminal"] = "ignore"
@@ -148,7 +150,7 @@ class PPOConfig:
     entropy: float = 0.01
     """Weight of the entropy bonus."""
     grad_norm: float = 0.5
-    """Longest gradient; longer ones are scaled down."""
+    """Longest gradient; longer ones are scaled down. 0 leaves them."""
     target_kl: float = 0.0
     """Stop an update's epochs when the policy has moved this far; 0 never stops."""
     normalize_advantage: bool = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ CHANGEABLE = ("logdir", "device", "run.", "log.", "envs.timeout", "envs.max_rest
 def save(config: Config, folder: Path) -> None:
     """Write the resolved configuration into a run's folder."""
     text = yaml.safe_dump(_plain(asdict(config)), sort_keys=False)
-    (folder / NAME).write_text(text)
+    partial = folder / f"{NAME}.partial"
+    partial.write_text(text)
+    os.replace(partial, folder / NAME)
 
 
 def _plain(value: Any) -> Any:

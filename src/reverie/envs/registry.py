@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -105,9 +107,16 @@ def import_modules(names: tuple[str, ...]) -> None:
     """Import the user's own modules, which register environments as they load."""
     for name in names:
         try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise UserError(f"cannot import {name!r} given by --imports: {error}") from error
+            user_module(name)
+        except Exception as error:  # the user's code runs here, and may fail in any way
+            raise UserError(f"cannot import {name!r} given by --imports: {type(error).__name__}: {error}") from error
+
+
+def user_module(name: str) -> Any:
+    """A module of the user's, looked for in the current folder too."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    return importlib.import_module(name)
 
 
 def frames_per_step(task: str, options: EnvConfig) -> int:

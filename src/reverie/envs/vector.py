@@ -121,8 +121,9 @@ class NativeVector(VectorWrapper):
         """The first observations of new episodes."""
         if seed is None:
             (child,) = self.seeds.spawn(1)
-            seed = int(child.generate_state(1)[0] & 0x7FFFFFFF)
-        return self.env.reset(seed=seed, options=options)
+        else:
+            child = np.random.SeedSequence(seed)  # neighbouring seeds must not give neighbouring environments
+        return self.env.reset(seed=int(child.generate_state(1)[0] & 0x7FFFFFFF), options=options)
 
     def step_async(self, actions: np.ndarray) -> None:
         """Send the actions; an environment that cannot play them meanwhile plays them in `step_wait`."""

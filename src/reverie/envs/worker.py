@@ -52,7 +52,8 @@ class Orders:
 
 def serve(pipe: Connection, orders: bytes) -> None:
     """Run environments until the parent closes the pipe or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the parent decides what they mean
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=end_with_parent, daemon=True).start()
     slots: dict[int, Slot] = {}
     try:

@@ -23,6 +23,8 @@ def episode_scalars(episodes: Sequence[Episode]) -> dict[str, float]:
         for name, value in _figures(episode).items():
             columns.setdefault(f"episode/{name}", []).append(float(value))
     means = {name: fmean(values) for name, values in columns.items()}
+    if "episode/success_rate" in means:  # an episode that does not tell of success had none
+        means["episode/success_rate"] = sum(columns["episode/success_rate"]) / len(whole)
     return {**means, "episode/broken": float(len(episodes) - len(whole))}
 
 

@@ -65,25 +65,18 @@ class Objective(torch.autograd.Function):
         ctx: Any, logp: Tensor, entropy: Tensor, value: Tensor, batch: dict[str, Tensor], clip: float, value_clip: float
     ) -> Tensor:
         """Weighted means of policy loss, value loss, entropy, KL and clip fraction, (5,)."""
-        log_ratio = logp - batch["logp"]
-        ratio = log_ratio.exp()
-        advantage, target = batch["advantage"], batch["target"]
-        free = ratio * advantage
-        bound = ratio.clamp(1 - clip, 1 + clip) * advantage
-        error = value - target
-        squared = error.square()
+        old, advantage, target = batch["logp"], batch["advantage"], batch["target"]
         share = batch["weight"] / batch["weight"].sum().clamp(min=1)
-        slope = 2 * error
+        surrogate = policy_loss(logp, old, advantage, clip)
+        error = value_loss(value, batch["value"], target, value_clip)
+        kl, clipped = approx_kl(logp, old), clip_fraction(logp, old, clip)
+        free = (logp - old).exp() * advantage
+        slope = 2 * (value - target)
         if value_clip > 0:
-            moved = value - batch["value"]
-            near = batch["value"] + moved.clamp(-value_clip, value_clip) - target
-            outside, worse = moved.abs() > value_clip, near.square() > squared
-            slope = torch.where(worse, torch.where(outside, 0.0, 2 * near), slope)
-            squared = torch.maximum(squared, near.square())
-        ctx.save_for_backward(torch.where(free <= bound, -free, 0.0) * share, slope * share, share)
-        outside = ((ratio - 1).abs() > clip).float()
-        terms = torch.stack([-torch.minimum(free, bound), squared, entropy, log_ratio.expm1() - log_ratio, outside])
-        return terms @ share
+            inside = (value - batch["value"]).abs() <= value_clip
+            slope = slope * (inside | (error <= (value - target).square()))
+        ctx.save_for_backward(torch.where(surrogate <= -free, -free, 0.0) * share, slope * share, share)
+        return torch.stack([surrogate, error, entropy, kl, clipped.to(error.dtype)]) @ share
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

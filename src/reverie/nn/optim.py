@@ -33,12 +33,13 @@ class FlatAdam:
             offset += parameter.numel()
 
     def step(self, loss: Tensor, max_norm: float) -> Tensor:
-        """Step down the gradient of a loss, first scaled to at most `max_norm`; the length it had."""
+        """Step down the gradient of a loss, first scaled to at most `max_norm` if that is not 0; the length it had."""
         self.gradient.zero_()
         loss.backward()
         with torch.no_grad():
             norm = self.gradient.norm()
-            self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+            if max_norm > 0:
+                self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
             self.count += 1
             torch._fused_adam_(
                 [self.flat], [self.gradient], [self.mean], [self.square], [], [self.count],

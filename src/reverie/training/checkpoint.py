@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
-import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,21 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         state = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise UserError(f"no checkpoint {path}: {_present(path.parent)}") from None
-    except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a file that is no checkpoint can fail in any way
         raise UserError(
             f"{path} is damaged or no checkpoint of ours: take another one ({_present(path.parent)})"
         ) from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise UserError(f"{path} is no checkpoint of this version: take another one ({_present(path.parent)})")
     return state
+
+
+def restored(path: Path, restore: Callable[[], None]) -> None:
+    """Call what takes a checkpoint's state back; one that does not fit the run is told as such."""
+    try:
+        restore()
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"{path} does not fit this run: {reason(error)}; it may belong to another") from error
 
 
 def find(logdir: Path, name: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -40,8 +41,9 @@ class Evaluation:
             "mean_length": fmean(episode.length for episode in self.episodes),
             "episodes": float(len(scores)),
         }
-        successes = [episode.summary["success"] for episode in self.episodes if "success" in episode.summary]
-        return figures | ({"success_rate": fmean(successes)} if successes else {})
+        if any("success" in episode.summary for episode in self.episodes):  # silence is no success
+            figures["success_rate"] = fmean(episode.summary.get("success", 0.0) for episode in self.episodes)
+        return figures
 
 
 LONGEST_CLIP = 600
@@ -61,8 +63,13 @@ class Evaluator:
         self.stream, self.device, self.episodes, self.clips = stream, device, episodes, clips
 
     @torch.inference_mode()
-    def evaluate(self, agent: Agent, mode: Mode = "eval") -> Evaluation:
-        """As many episodes as asked for; each environment plays a fixed share, so that short ones are not favoured."""
+    def evaluate(
+        self, agent: Agent, mode: Mode = "eval", stop: Callable[[], bool] = lambda: False
+    ) -> Evaluation | None:
+        """As many episodes as asked for; each environment plays a fixed share, so that short ones are not favoured.
+
+        None if `stop` says to leave off on the way.
+        """
         quota = np.array([len(range(i, self.episodes, self.stream.count)) for i in range(self.stream.count)])
         rows, carry = self.stream.begin(), agent.initial_carry(self.stream.count)
         frames: list[list[np.ndarray]] = [[] for _ in range(min(self.clips, self.stream.count))]
@@ -70,6 +77,8 @@ class Evaluator:
         done: list[Episode] = []
         spent = 0.0
         while quota.any():
+            if stop():
+                return None
             if filming.any() and spent < FILM_SECONDS:
                 start = time.perf_counter()
                 self._film(rows, frames, filming)

@@ -22,7 +22,7 @@ def check(config: Config, resume: bool) -> None:
             raise UserError(f"{folder} is a run of another configuration ({'; '.join(changes)}): use another --logdir")
     elif (folder / store.NAME).is_file():
         raise UserError(f"{folder} already holds a run: add --resume to continue it, or use another --logdir")
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif folder.exists() and (not folder.is_dir() or any(each.name != LOCK for each in folder.iterdir())):
         raise UserError(f"{folder} holds other files: use an empty or new folder as --logdir")
 
 
@@ -32,7 +32,8 @@ def prepare(config: Config, resume: bool) -> Path:
     folder = Path(config.logdir)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        store.save(config, folder)
+        if not resume or store.load(folder) != config:
+            store.save(config, folder)
     except OSError as error:
         raise UserError(f"cannot write into {folder}: {error.strerror}") from error
     return folder
@@ -46,8 +47,11 @@ class Lock:
         self.file: TextIO | None = None
 
     def __enter__(self) -> Lock:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = open(self.path, "a+")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.file = open(self.path, "a+")
+        except OSError as error:
+            raise UserError(f"cannot write into {self.path.parent}: {error.strerror}") from error
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

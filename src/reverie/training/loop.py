@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..agents.base import Agent
+from ..agents.base import Agent, Mode
 from ..collect.collector import Collector
 from ..config.schema import RunConfig
 from ..data.counters import Counters
@@ -32,6 +32,8 @@ class Run:
     frames_per_step: int = 1
     log_every: int = 0
     best: float = float("-inf")
+    evaluated: int = 0
+    """The step of the last evaluation."""
     evaluation: dict[str, float] = field(default_factory=dict)
     stop: Interrupt = field(default_factory=Interrupt)
     written: float = 0.0
@@ -40,11 +42,12 @@ class Run:
         """Train until the budget is spent, the goal is reached or someone interrupts; save at the end in any case."""
         self.logger.start(self.counters)
         with self.stop:
+            self.evaluate()  # one that an interruption has left due
             while not self.finished and not self.stop.raised:
                 step = self.counters.step
                 self.round()
                 self.counters.elapsed = self.logger.elapsed
-                self.log(step, evaluated=self.evaluate(step))
+                self.log(step, evaluated=self.evaluate())
                 if crossed(step, self.counters.step, self.config.save_every) and not self.finished:
                     self.save("latest")
             self.save("latest")
@@ -71,14 +74,18 @@ class Run:
             self.logger.write(self.counters)
             self.written = time.perf_counter()
 
-    def evaluate(self, before: int) -> bool:
-        """Evaluate if it is due, and keep the best agent so far; whether it was."""
-        if self.evaluator is None or self.stop.raised:
+    def evaluate(self) -> bool:
+        """Evaluate if it is due, and keep the best agent so far; whether it was done. An interruption leaves it due."""
+        step = self.counters.step
+        last = self.finished and self.config.eval_at_end and self.evaluated < step
+        due = last or crossed(self.evaluated, step, self.config.eval_every)
+        if self.evaluator is None or not due:
             return False
-        due = crossed(before, self.counters.step, self.config.eval_every)
-        if not due and not (self.finished and self.config.eval_at_end):
+        mode: Mode = "train" if self.config.eval_stochastic else "eval"
+        result = self.evaluator.evaluate(self.agent, mode, lambda: self.stop.raised)
+        if result is None:
             return False
-        result = self.evaluator.evaluate(self.agent, "train" if self.config.eval_stochastic else "eval")
+        self.evaluated = step
         self.evaluation = result.summary()
         self.logger.add({f"eval/{name}": value for name, value in self.evaluation.items()})
         if result.clips:
@@ -111,6 +118,7 @@ class Run:
             "collector": self.collector.state(),
             "logger": self.logger.state_dict(),
             "best": self.best,
+            "evaluated": self.evaluated,
             "evaluation": self.evaluation,
         }
 
@@ -120,7 +128,7 @@ class Run:
         self.agent.restore(saved["agent"])
         self.collector.restore(saved["collector"])
         self.logger.load_state_dict(saved["logger"])
-        self.best, self.evaluation = saved["best"], saved["evaluation"]
+        self.best, self.evaluated, self.evaluation = saved["best"], saved["evaluated"], saved["evaluation"]
 
 
 def crossed(before: int, now: int, every: int) -> bool:

@@ -176,6 +176,18 @@ def test_breakout_waits_for_fire_after_a_lost_life() -> None:
     assert lives[-1] < 4
 
 
+def test_fire_after_a_lost_life_is_pressed_on_demand() -> None:
+    options = EnvConfig(atari=AtariConfig(noops=0, fire_lives=True))
+    env = game("breakout", options)
+    env.reset(seed=0)
+    lives = [env.step(0)[4]["lives"] for _ in range(400)]
+    assert lives[-1] <= 2  # idle, the agent loses ball after ball, where it would wait for ever
+    vector = SUITE.make_vector("breakout", options, 2, True)
+    vector.reset(seed=0)
+    assert [vector.step(np.zeros(2, np.int64))[4]["lives"] for _ in range(400)][-1].max() <= 2
+    vector.close()
+
+
 def test_fire_reset_starts_the_ball() -> None:
     for fires in (True, False):
         env = game("breakout", EnvConfig(atari=AtariConfig(noops=0, fire_reset=fires)))

@@ -87,6 +87,7 @@ class AtariGame(gymnasium.Env):
         self.actions = self.ale.getLegalActionSet() if rules.game.all_actions else self.ale.getMinimalActionSet()
         self.noop, self.fire = ale_py.Action.NOOP, ale_py.Action.FIRE
         self.fires = rules.game.fire_reset and self.fire in self.actions
+        self.refires = rules.game.fire_lives and self.fire in self.actions
         height, width = self.ale.getScreenDims()
         self.resize = AreaResize(height, width, rules.size)
         self.images: deque[np.ndarray] = deque(maxlen=rules.stack)
@@ -111,7 +112,7 @@ class AtariGame(gymnasium.Env):
                 self.ale.reset_game()
         if self.fires:
             self.ale.act(self.fire)
-        self.steps, self.lives, self.held = 0, self.ale.lives(), self.noop
+        self.steps, self.lives, self.held, self.waits = 0, self.ale.lives(), self.noop, False
         image = self.resize(self.screen())
         self.images.extend(np.zeros_like(image) for _ in range(self.rules.stack))
         return self.observation(image), {"lives": self.lives, "life_lost": False}
@@ -122,7 +123,7 @@ class AtariGame(gymnasium.Env):
         screens: list[np.ndarray] = []
         for frame in range(self.rules.repeat):
             if not self.sticks():
-                self.held = self.actions[int(action)]
+                self.held = self.fire if self.waits else self.actions[int(action)]
             reward += self.ale.act(self.held)
             over = self.ale.game_over(with_truncation=False)
             if over or frame >= self.rules.repeat - 2:
@@ -131,6 +132,7 @@ class AtariGame(gymnasium.Env):
                 break
         self.steps += 1
         lives, self.lives = self.lives, self.ale.lives()
+        self.waits = self.refires and self.lives < lives and not over
         lost = self.rules.marks_lives and self.lives < lives and not over
         observation = self.observation(self.resize(reduce(np.maximum, screens)))
         return observation, reward, over, self.steps == self.rules.limit, {"lives": self.lives, "life_lost": lost}
@@ -192,6 +194,8 @@ class AtariVector(VectorEnv):
         self.action_space = batch_space(self.single_action_space, count)
         self.lives = np.zeros(count, np.int32)
         self.done = np.zeros(count, bool)
+        self.waits = np.zeros(count, bool)
+        self.fire = fire_number(name, rules.game.all_actions) if rules.game.fire_lives else None
 
     def reset(
         self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
@@ -212,7 +216,8 @@ class AtariVector(VectorEnv):
 
     def step_async(self, actions: np.ndarray) -> None:
         """Let the games run with these actions."""
-        self.native.send(np.asarray(actions, np.int64))
+        actions = np.asarray(actions, np.int64)
+        self.native.send(actions if self.fire is None else np.where(self.waits, self.fire, actions))
 
     def step_wait(self) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """What `step` returns, once all games have made their step."""
@@ -223,8 +228,9 @@ class AtariVector(VectorEnv):
 
     def infos(self, lives: np.ndarray, exempt: np.ndarray) -> dict[str, Any]:
         """Information about each environment; no life counts as lost where an episode has just begun or ended."""
-        lost = (lives < self.lives) & ~exempt & self.rules.marks_lives
-        self.lives = lives
+        fewer = (lives < self.lives) & ~exempt
+        lost = fewer & self.rules.marks_lives
+        self.lives, self.waits = lives, fewer
         return {
             "lives": lives,
             "life_lost": lost,
@@ -244,6 +250,16 @@ def channels_last(images: np.ndarray) -> np.ndarray:
     if images.shape[1] == 1:
         return images[:, 0]
     return images.transpose(0, 2, 3, 1, 4).reshape(len(images), *images.shape[2:4], -1)
+
+
+def fire_number(name: str, all_actions: bool) -> int | None:
+    """The number of the action FIRE in a game; None where there is none."""
+    import ale_py
+
+    ale = ale_py.ALEInterface()
+    ale.loadROM(rom_path(name))
+    actions = list(ale.getLegalActionSet() if all_actions else ale.getMinimalActionSet())
+    return actions.index(ale_py.Action.FIRE) if ale_py.Action.FIRE in actions else None
 
 
 def tasks() -> list[str]:

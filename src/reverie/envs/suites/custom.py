@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +11,7 @@ import gymnasium
 
 from ...config.errors import UserError, nearest
 from ...config.schema import EnvConfig
-from ..registry import Suite
+from ..registry import Suite, user_module
 
 
 class CustomEnv(gymnasium.Wrapper):
@@ -60,12 +58,11 @@ def found(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise UserError(f"task {name!r} is incomplete: write module:Class")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UserError(f"task {name!r} cannot be imported: {error} (looked in {here} too)") from error
+        module = user_module(module_name)
+    except Exception as error:  # the user's code runs here, and may fail in any way
+        told = f"{type(error).__name__}: {error}"
+        raise UserError(f"task {name!r} cannot be imported: {told} (looked in {os.getcwd()} too)") from error
     if not callable(target := getattr(module, attribute, None)):
         known = [word for word, value in vars(module).items() if inspect.isclass(value)]
         raise UserError(f"module {module_name!r} has no class or function {attribute!r}: {nearest(attribute, known)}")
