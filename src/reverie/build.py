@@ -172,7 +172,9 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
 def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, seed: int = 0) -> Evaluation:
     """Episodes played by the agent of a checkpoint."""
     player = make_player(config, file)
-    stream = make_stream(replace(config, seed=config.seed + seed), False, min(config.run.eval_envs, episodes))
+    # other episodes than those by which the best checkpoint was chosen
+    shifted = replace(config, seed=config.seed + seed + EVAL_SEED)
+    stream = make_stream(shifted, False, min(config.run.eval_envs, episodes))
     evaluator = Evaluator(stream, player.device, episodes)
     try:
         result = evaluator.evaluate(player.agent, mode)

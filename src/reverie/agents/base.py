@@ -35,6 +35,8 @@ def restore_random(generator: torch.Generator, state: Tensor) -> None:
 class Agent(nn.Module):
     """Acts on rows and learns from them."""
 
+    generator: torch.Generator
+    """What actions are drawn from; saved and restored with the agent."""
     rollout: int = 1
     """How many steps of each environment to collect between two rounds of learning."""
 

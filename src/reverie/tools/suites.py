@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..config.schema import Config
-from ..data.rows import FLAGS, Rows
+from ..data.rows import FLAGS, Episode, Rows
 from ..envs.registry import SUITES, find, frames_per_step, import_modules, suite
 from ..envs.rows import RowStream
 from ..envs.vector import make_vector
@@ -44,26 +44,29 @@ def check_task(task: str, config: Config, imports: tuple[str, ...] = (), seconds
         for t in range(4):
             lines.append(f"  {t}: {_row(rows)}")
             rows = stream.step(stream.action_space.sample()[None])
-        steps, episodes, rate = _pace(stream, seconds)
+        steps, ended, rate = _pace(stream, seconds)
+        broken = sum(episode.broken for episode in ended)
         frames = frames_per_step(task, config.env)
         lines += [
             "",
             f"speed         {rate:,.0f} steps/s, {rate * frames:,.0f} frames/s, one environment in one process",
         ]
-        lines += [f"checked       {steps:,} steps, {episodes} episodes: no fault found"]
+        found = f"{broken} broke" if broken else "no fault found"
+        lines += [f"checked       {steps:,} steps, {len(ended)} episodes: {found}"]
         return "\n".join(lines)
     finally:
         stream.close()
 
 
-def _pace(stream: RowStream, seconds: float) -> tuple[int, int, float]:
-    steps = episodes = 0
+def _pace(stream: RowStream, seconds: float) -> tuple[int, list[Episode], float]:
+    steps = 0
+    ended: list[Episode] = []
     start = time.perf_counter()
     while time.perf_counter() - start < seconds:
         stream.step(stream.action_space.sample()[None])
         steps += 1
-        episodes += len(stream.finished)
-    return steps, episodes, steps / (time.perf_counter() - start)
+        ended += stream.finished
+    return steps, ended, steps / (time.perf_counter() - start)
 
 
 def _row(rows: Rows) -> str:

@@ -70,6 +70,14 @@ class Evaluator:
 
         None if `stop` says to leave off on the way.
         """
+        drawn = agent.generator.get_state()  # an evaluation draws the same each time, and takes nothing from training
+        agent.generator.manual_seed(0)
+        try:
+            return self._episodes(agent, mode, stop)
+        finally:
+            agent.generator.set_state(drawn)
+
+    def _episodes(self, agent: Agent, mode: Mode, stop: Callable[[], bool]) -> Evaluation | None:
         quota = np.array([len(range(i, self.episodes, self.stream.count)) for i in range(self.stream.count)])
         rows, carry = self.stream.begin(), agent.initial_carry(self.stream.count)
         frames: list[list[np.ndarray]] = [[] for _ in range(min(self.clips, self.stream.count))]
