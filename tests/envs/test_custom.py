@@ -100,8 +100,8 @@ def test_it_runs_in_both_backends(backend):
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        ("nowhere:Env", "cannot be imported: No module named 'nowhere'"),
-        ("half:Env", "cannot be imported: No module named 'not_installed_anywhere'"),
+        ("nowhere:Env", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
+        ("half:Env", "cannot be imported: ModuleNotFoundError: No module named 'not_installed_anywhere'"),
         ("users_own:Goood", "has no class or function 'Goood': did you mean Good"),
         ("users_own:number", "has no class or function 'number'"),
         ("users_own:", "is incomplete: write module:Class"),
