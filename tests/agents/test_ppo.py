@@ -75,6 +75,15 @@ def test_acts_and_learns_on_every_kind_of_space(observation, action):
     assert (weights(agent) != before).float().mean() > 0.5
 
 
+def test_an_image_and_a_vector_act_together_and_not_only_side_by_side():
+    agent = agent_of(HYBRID)
+    rows = {key: x[0, :2] for key, x in rollout_of(agent, HYBRID).items()}
+    other = rows | {"vector": rows["vector"].flip(0)}
+    values = torch.stack([agent.net(each)[1] for each in (rows, other)])
+    mixed = values[0, 0] - values[1, 0] + values[0, 1] - values[1, 1]  # 0 if the parts only added up
+    assert mixed.abs() > 1e-4
+
+
 def test_the_first_ratio_is_one():
     agent = agent_of(config=replace(SMALL, epochs=1, minibatch=64))
     metrics = agent.learn_rollout(rollout_of(agent)).metrics

@@ -31,7 +31,7 @@ def test_catching_from_pixels(tmp_path):
 
 
 def test_hybrid_observations_are_both_used(tmp_path):
-    outcome = trained(tmp_path, task="toy_hybrid", run__steps=100_000, **SMALL)
+    outcome = trained(tmp_path, task="toy_hybrid", run__steps=250_000, **SMALL)
     assert outcome.evaluation["success_rate"] >= 0.95
 
 

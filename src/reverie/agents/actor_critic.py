@@ -36,7 +36,10 @@ class ActorCritic(nn.Module):
         if self.vectors.size:
             self.actor = mlp(self.vectors.size, config.units, config.layers, config.activation)
         if images:
-            hidden = config.features * len(images) + (config.units if self.vectors.size else 0)
+            hidden = config.features
+            inputs = config.features * len(images) + (config.units if self.vectors.size else 0)
+            # linear heads on features side by side could only add them up, never let one decide what another means
+            self.joint = nn.Identity() if inputs == hidden else mlp(inputs, hidden, 1, "relu")
         else:
             self.critic = mlp(self.vectors.size, config.units, config.layers, config.activation)
         self.policy = PolicyHead(hidden, action, config.log_std)
@@ -50,7 +53,7 @@ class ActorCritic(nn.Module):
         features = [trunk(rows[key]) for key, trunk in zip(self.image_keys, self.trunks.values())]
         if self.vectors.size:
             features.append(self.actor(self.vectors(rows)))
-        shared = torch.cat(features, -1) if len(features) > 1 else features[0]
+        shared = self.joint(torch.cat(features, -1))
         return self.policy(shared), self.value(shared).squeeze(-1)
 
 
