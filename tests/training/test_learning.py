@@ -31,8 +31,9 @@ def test_catching_from_pixels(tmp_path):
 
 
 def test_hybrid_observations_are_both_used(tmp_path):
-    outcome = trained(tmp_path, task="toy_hybrid", run__steps=250_000, **SMALL)
-    assert outcome.evaluation["success_rate"] >= 0.95
+    """Blind to the vector an agent catches the ball that counts half the time, blind to the image hardly ever."""
+    outcome = trained(tmp_path, task="toy_hybrid", run__steps=250_000, run__eval_episodes=100, **SMALL)
+    assert outcome.evaluation["success_rate"] >= 0.7
 
 
 def test_continuous_actions_reach(tmp_path):
