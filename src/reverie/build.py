@@ -96,7 +96,7 @@ def tune_cpu(config: Config, observation: spaces.Dict) -> None:
 def keep_freed_memory() -> None:
     """Let glibc keep freed memory for the next update instead of giving it back to the system.
 
-    A convolution's temporaries are megabytes large; getting their pages anew costs up to a third of an update's time.
+    A convolution's temporaries are megabytes large; getting their pages anew costs about a sixth of an update's time.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
