@@ -17,7 +17,7 @@ import reverie
 
 def main(steps: int = 30_000) -> None:
     """Train, read the log, and play ten episodes in a plain Gymnasium environment."""
-    # `eval_videos=0`: drawing the evaluation would take longer than learning the task.
+    # `eval_videos=0`: evaluations without a video, which would take a few seconds to draw.
     config = reverie.configure("cartpole_ppo", run__steps=steps, run__eval_videos=0, seed=1)
     outcome = reverie.train(config)
 

@@ -104,6 +104,20 @@ def test_play_saves_gifs(capsys, trained, tmp_path):
         assert (np.asarray(gif.convert("RGB")) != first).any()
 
 
+def test_play_can_write_its_thoughts_into_the_pictures(capsys, trained, tmp_path, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    shown = []
+    for name, extra in (("plain", []), ("noted", ["--overlay"])):
+        words = ["play", "--logdir", str(trained), "--episodes", "1", "--save-gif", "--gif-dir", str(tmp_path / name)]
+        assert call(capsys, *words, *extra)[0] == 0
+        (path,) = (tmp_path / name).glob("*.gif")
+        with Image.open(path) as gif:
+            gif.seek(3)
+            shown.append(np.asarray(gif.convert("RGB")).astype(int))
+    changed = (shown[0] != shown[1]).any(-1)
+    assert changed[:20, :200].any() and not changed[30:].any()
+
+
 def test_play_without_a_screen_says_how_to_see_it(capsys, trained, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
@@ -134,6 +148,59 @@ def test_envs_lists_suites_and_checks_a_task(capsys):
     assert "is_first" in out
 
 
+def test_envs_checks_a_task_with_options(capsys):
+    options = ["--env.size", "16", "--env.stack", "3", "--envs.count", "2"]
+    status, out, _ = call(capsys, "envs", "--check", "toy_catch", *options)
+    assert status == 0
+    assert "(16, 16, 9)" in out
+    assert "2 environments" in out
+
+
+def test_envs_tells_the_same_warning_once(capsys):
+    status, out, err = call(capsys, "envs", "--check", "toy_crash", "--envs.max_restarts", "1000")
+    assert status == 0
+    assert out.count("breaks on purpose") == 1
+    assert " x environment 0 (toy_crash) broke" in out
+    assert "purpose" not in err
+
+
+BROKEN = """
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Broken(gymnasium.Env):
+    observation_space = spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (3,)), c=spaces.Box(-1, 1, (3,)))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return {"a": 0, "b": np.zeros(3, np.float32), "c": np.zeros(2, np.float32)}, {}
+
+    def step(self, action):
+        return {"a": 5, "b": np.full(3, np.nan, np.float32), "c": np.zeros(2, np.float32)}, None, False, False, {}
+
+
+class Strange(Broken):
+    observation_space = spaces.Dict({"a": spaces.Text(3)})
+    action_space = spaces.Box(0, 3, (2,), np.int64)
+"""
+
+
+def test_envs_tells_all_faults_in_one_line(capsys, tmp_path, monkeypatch):
+    (tmp_path / "faulty.py").write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    status, _, err = call(capsys, "envs", "--check", "faulty:Broken")
+    assert status == 2
+    assert len(err.strip().splitlines()) == 1
+    for fault in ("'a' is 5, outside", "'b' has NaN", "'c' has shape (2,)", "the reward is None"):
+        assert err.count(fault) == 1
+    status, _, err = call(capsys, "envs", "--check", "faulty:Strange")
+    assert status == 2
+    assert "Text space" in err and "action space is a Box of int64" in err
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -162,6 +229,8 @@ def test_envs_lists_suites_and_checks_a_task(capsys):
         ("play --logdir {run} --checkpoint /etc/passwd", "damaged or no checkpoint"),
         ("play --logdir {run} --episods 2", "did you mean --episodes"),
         ("envs --check toy_katch", "did you mean toy_catch"),
+        ("envs --check toy_catch --env.sise 8", "did you mean --env.size"),
+        ("envs --check toy_catch --envs.count 0", "--envs.count is 0: it must be at least 1"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(capsys, tmp_path, trained, line, words):

@@ -16,7 +16,7 @@ import yaml
 import reverie
 from reverie.cli import COMMANDS, resolve
 from reverie.config import names, store
-from reverie.config.arguments import EnvsArguments, EvalArguments, PlayArguments, TrainArguments, parse
+from reverie.config.arguments import EnvsArguments, EvalArguments, PlayArguments, TrainArguments, parse, parse_envs
 from reverie.config.errors import UserError
 from reverie.config.options import options
 from reverie.config.presets import PRESETS, stacked
@@ -131,7 +131,7 @@ def test_commands_parse(doc, page_folder):
         if "--help" in rest or (command == "envs" and rest == ["--check"]):
             continue
         if command != "train":
-            arguments = parse(rest, KINDS[command])
+            arguments = parse_envs(rest)[0] if command == "envs" else parse(rest, KINDS[command])
             check_task(getattr(arguments, "check", "") or "toy_catch")
             stacked(getattr(arguments, "configs", ()))
             continue

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import itertools
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import gymnasium
 import torch
 from gymnasium import spaces
 
 from .agents.base import Agent, Mode
+from .agents.dreamer import Dreamer
 from .agents.ppo import PPO
 from .agents.random import RandomAgent
 from .collect.collector import Collector
@@ -21,10 +24,12 @@ from .config.errors import UserError
 from .config.options import flattened
 from .config.schema import Config
 from .data.counters import Counters
+from .data.replay import Replay
 from .envs.form import is_image
 from .envs.process import core_count
-from .envs.registry import find, frames_per_step, import_modules, make_env
+from .envs.registry import find, frames_per_step, import_modules, make_own_env
 from .envs.rows import RowStream
+from .envs.translation import Translation
 from .envs.vector import make_vector
 from .log.logger import Logger, Sink
 from .log.sinks.jsonl import JsonlSink
@@ -37,6 +42,7 @@ from .tools.player import Player
 from .training import checkpoint
 from .training.evaluate import Evaluation, Evaluator
 from .training.loop import Run
+from .training.rehearsal import Rehearsal
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's `mallopt`."""
@@ -82,6 +88,8 @@ def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, d
         return RandomAgent(action, config.seed, device)
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
+        if config.agent.name == "dreamer":
+            return Dreamer(observation, action, config, device)
         return PPO(observation, action, config.ppo, config.envs.count, config.seed, device)
 
 
@@ -159,6 +167,7 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
         evaluator=parts.evaluator,
         logger=make_logger(config, folder, choices(parts.stream.action_space), step, quiet),
         counters=Counters(total=config.run.steps),
+        rehearsal=make_rehearsal(config, folder, parts.device) if config.agent.name == "dreamer" else None,
         frames_per_step=frames_per_step(config.task, config.env),
         log_every=config.log.every,
     )
@@ -169,15 +178,33 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
     return run
 
 
+def make_rehearsal(config: Config, folder: Path, device: torch.device) -> Rehearsal:
+    """The replay and the pace of learning from it."""
+    settings = config.replay
+    shares = {name: getattr(settings, name) for name in ("uniform", "online", "recent", "prioritised")}
+    replay = Replay(
+        config.envs.count,
+        settings.capacity,
+        device=device,
+        selectors={"streams": 1.0} if settings.start == "carried" else shares,
+        storage=settings.storage,
+        folder=folder / "replay",
+        seed=config.seed,
+        context=int(settings.start == "stored"),
+    )
+    return Rehearsal(replay, settings, folder)
+
+
 def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, seed: int = 0) -> Evaluation:
     """Episodes played by the agent of a checkpoint."""
-    player = make_player(config, file)
+    device, saved = device_of(config), checkpoint.load(file)
     # other episodes than those by which the best checkpoint was chosen
     shifted = replace(config, seed=config.seed + seed + EVAL_SEED)
-    stream = make_stream(shifted, False, min(config.run.eval_envs, episodes))
-    evaluator = Evaluator(stream, player.device, episodes)
+    evaluator = Evaluator(make_stream(shifted, False, min(config.run.eval_envs, episodes)), device, episodes)
     try:
-        result = evaluator.evaluate(player.agent, mode)
+        agent = make_agent(config, *evaluator.stream.spaces, device)
+        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+        result = evaluator.evaluate(agent, mode)
         assert result is not None
         return result
     finally:
@@ -200,13 +227,16 @@ def make_evaluator(config: Config, device: torch.device) -> Evaluator | None:
     return Evaluator(stream, device, config.run.eval_episodes, config.run.eval_videos)
 
 
-def make_player(config: Config, file: Path) -> Player:
-    """The agent of a checkpoint, ready to act in an environment of its task."""
-    device = device_of(config)
-    saved = checkpoint.load(file)
-    factory = partial(make_env, config.task, config.env, False, config.imports)
-    with factory() as env:
-        assert isinstance(env.observation_space, spaces.Dict)
-        agent = make_agent(config, env.observation_space, env.action_space, device)
+def make_task_env(config: Config) -> gymnasium.Env:
+    """An environment of the task as it is evaluated, showing and taking what it does by itself."""
+    return make_own_env(config.task, config.env, False, config.imports)
+
+
+def make_player(config: Config, file: Path, env: gymnasium.Env | None = None) -> Player:
+    """The agent of a checkpoint, ready to act in environments of its task; `env` is one if one is there already."""
+    device, saved = device_of(config), checkpoint.load(file)
+    with make_task_env(config) if env is None else nullcontext(env) as own:
+        translation = Translation(own, config.env, find(config.task)[0].handles)
+    agent = make_agent(config, translation.observation_space, translation.action_space, device)
     checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
-    return Player(agent, factory, device)
+    return Player(agent, translation, partial(make_task_env, config), device)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .config import store
-from .config.arguments import EnvsArguments, EvalArguments, PlayArguments, parse, parse_train
+from .config.arguments import EvalArguments, PlayArguments, parse, parse_envs, parse_train
 from .config.errors import UserError, nearest
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
@@ -118,7 +118,7 @@ def evaluate(words: list[str]) -> int:
 
     file = find(Path(arguments.logdir), arguments.checkpoint)
     episodes, seed = arguments.episodes, arguments.seed
-    summary = evaluate_checkpoint(config, file, episodes, "train" if arguments.stochastic else "eval", seed).summary()
+    summary = evaluate_checkpoint(config, file, episodes, "sample" if arguments.stochastic else "eval", seed).summary()
     figures = {"success_rate": None, **summary, "episodes": int(summary["episodes"])}
     if arguments.json:
         print(json.dumps(figures))
@@ -133,29 +133,27 @@ def play(words: list[str]) -> int:
     """Play episodes in a window or into GIFs."""
     arguments = parse(words, PlayArguments)
     config = stored_config(arguments.logdir, arguments.device)
-    from .build import make_player
-    from .tools.play import open_screen, save_gif
+    from .build import make_player, make_task_env
+    from .tools.play import Show, open_screen, save_gif
     from .tools.play import play as episodes_of
     from .training.checkpoint import find
 
-    player = make_player(config, find(Path(arguments.logdir), arguments.checkpoint))
+    file = find(Path(arguments.logdir), arguments.checkpoint)
     folder = Path(arguments.gif_dir or Path(arguments.logdir) / "gifs")
-    screen = open_screen(arguments.gif_fps)
+    show = Show(open_screen(arguments.gif_fps), arguments.save_gif, arguments.overlay)
     scores = []
-    for episode in episodes_of(
-        player, arguments.episodes, arguments.seed, arguments.stochastic, screen, arguments.save_gif
-    ):
-        success = "" if episode.success is None else ("  success" if episode.success else "  no success")
-        print(f"episode {episode.number}: return {episode.score:.1f}, {episode.length} steps{success}", flush=True)
-        scores.append(episode.score)
-        if arguments.save_gif:
-            print(f"  {save_gif(episode, folder, arguments.gif_fps) or 'this environment shows no pictures'}")
+    with make_task_env(config) as env, show:
+        player = make_player(config, file, env)
+        for episode in episodes_of(player, env, arguments.episodes, arguments.seed, arguments.stochastic, show):
+            success = "" if episode.success is None else ("  success" if episode.success else "  no success")
+            print(f"episode {episode.number}: return {episode.score:.1f}, {episode.length} steps{success}", flush=True)
+            scores.append(episode.score)
+            if arguments.save_gif:
+                print(f"  {save_gif(episode, folder, arguments.gif_fps) or 'this environment shows no pictures'}")
     if scores:
         print(f"mean return {sum(scores) / len(scores):.1f} over {len(scores)} episodes")
-    if screen is None and not arguments.save_gif:
+    if show.screen is None and not arguments.save_gif:
         print("No screen here to show it on: add --save-gif to get GIFs.")
-    elif screen is not None:
-        screen.close()
     return 0
 
 
@@ -168,11 +166,12 @@ def stored_config(logdir: str, device: str) -> Config:
 
 def envs(words: list[str]) -> int:
     """List the suites, or check a task."""
-    arguments = parse(words, EnvsArguments)
+    arguments, values = parse_envs(words)
     from .tools.suites import check_task, suites_table
 
     if arguments.check:
-        print(check_task(arguments.check, stacked(arguments.configs), arguments.imports))
+        one = {"task": arguments.check, "imports": arguments.imports, "envs.count": 1, "envs.backend": "serial"}
+        print(check_task(replaced(stacked(arguments.configs), one | values)))
     else:
         print(suites_table())
     return 0

@@ -103,6 +103,36 @@ def test_speeds_progress_and_time_left():
     assert scalars["time/eta"] == 3.0  # 500 steps took 3 s, 500 are left
 
 
+def test_pauses_count_in_the_time_but_not_in_speeds():
+    clock = Clock()
+    logger = Logger([], clock=clock)
+    logger.start(Counters(total=400))
+    clock.now += 1
+    with logger.paused():
+        clock.now += 60
+    clock.now += 1
+    scalars = logger.write(Counters(step=200, frames=200, updates=20, total=400))
+    assert (scalars["time/sps"], scalars["time/fps"], scalars["time/ups"]) == (100.0, 100.0, 10.0)
+    assert (scalars["time/eta"], scalars["time"]) == (2.0, 62.0)
+
+
+def test_encoding_videos_does_not_slow_down_the_speeds():
+    class Slow(Memory):
+        def write(self, step, scalars, videos):
+            clock.now += 30
+
+    clock = Clock()
+    logger = Logger([Slow()], clock=clock)
+    clock.now += 1
+    logger.video("eval/episodes", np.zeros((4, 8, 8, 3), np.uint8))
+    logger.write(Counters(step=100, total=300))
+    clock.now += 1
+    scalars = logger.write(Counters(step=200, total=300))
+    assert (scalars["time/sps"], scalars["time/eta"], scalars["time"]) == (100.0, 1.0, 32.0)
+    clock.now += 1
+    assert logger.write(Counters(step=331, total=400))["time/sps"] == pytest.approx(131 / 31)  # other writes count
+
+
 def test_a_second_write_of_a_step_has_no_speed_and_the_next_counts_the_time_between():
     clock = Clock()
     logger = Logger([], clock=clock)

@@ -131,10 +131,10 @@ def test_downscale_averages_pixels():
     frames = np.zeros((2, 4, 6, 3), np.uint8)
     frames[:, :2, :2] = 100
     frames[:, 0, 4] = 200
-    small = downscale(frames, 2)
+    small = downscale(frames, 3)
     assert small.shape == (2, 2, 3, 3)
     assert small[1, :, :, 0].tolist() == [[100, 0, 50], [0, 0, 0]]
-    assert downscale(frames, 4) is frames
+    assert downscale(frames, 6) is frames
 
 
 @pytest.mark.parametrize(("channels", "kept"), [(1, [0, 0, 0]), (3, [0, 1, 2]), (4, [3, 3, 3]), (12, [9, 10, 11])])
@@ -148,15 +148,12 @@ def test_wrong_frames_are_refused():
         rgb(np.zeros((2, 4, 4, 3)))
 
 
-def test_overlay_writes_each_text_on_its_frame_only():
+def test_overlay_writes_on_a_copy():
     frames = np.full((3, 32, 64, 3), 100, np.uint8)
-    drawn = overlay(frames, ["", "step 1", "step 2"])
-    assert (drawn[0] == 100).all() and (frames == 100).all()
+    drawn = overlay(frames, "step 1")
+    assert (frames == 100).all() and (drawn[:, 20:] == 100).all()
     assert (drawn[1] > 200).any() and (drawn[1] < 20).any()
-    assert (drawn[1] != drawn[2]).any()
-    np.testing.assert_array_equal(overlay(frames, "step 1")[0], drawn[1])
-    with pytest.raises(ValueError, match="1 texts for 3 frames"):
-        overlay(frames, ["only one"])
+    assert (drawn != overlay(frames, "step 2")).any()
 
 
 def test_caption_leaves_the_picture_alone():
@@ -169,8 +166,8 @@ def test_caption_leaves_the_picture_alone():
 def test_reel_is_large_enough_and_says_the_returns():
     clips = [moving_dot(5, side=32), moving_dot(3, side=32)]
     shown = reel(clips, [1.0, 2.0])
-    assert shown.shape[0] == 5 and shown.shape[1] > 160 and shown.shape[2] >= 320
-    assert reel([np.zeros((2, 400, 600, 3), np.uint8)], [0.0]).shape[2] == 300
+    assert shown.shape[0] == 5 and shown.shape[1] > 80 and shown.shape[2] >= 160
+    assert reel([np.zeros((2, 100, 150, 3), np.uint8)], [0.0]).shape[2] == 150
     assert (shown != reel(clips, [1.0, 3.0])).any()
 
 

@@ -13,8 +13,8 @@ from ..data.rows import Batch
 Carry = Any
 """What an agent remembers from row to row; None where it remembers nothing."""
 
-Mode = Literal["train", "eval"]
-"""`train` samples and explores, `eval` takes the best action."""
+Mode = Literal["train", "sample", "eval"]
+"""`train` explores and keeps what learning needs, `sample` draws actions as they are, `eval` takes the best ones."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,14 @@ class Agent(nn.Module):
     def learn_rollout(self, rows: Batch) -> Learned:
         """Learn once from the newest rows (T + 1, N, ...), in order; the last of them has no action yet."""
         return Learned({})
+
+    def learn_replay(self, rows: Batch) -> Learned:
+        """Learn once from windows of the past (B, T, ...); `writeback` holds what is to be written over their rows."""
+        return Learned({})
+
+    def failures(self) -> Tensor | None:
+        """How many updates in a row came to nothing for numbers that are not finite; None where none is counted."""
+        return None
 
     def schedule(self, progress: float) -> None:
         """Set what changes over a run; progress goes from 0 to 1."""

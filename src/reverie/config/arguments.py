@@ -65,6 +65,8 @@ class PlayArguments:
     """Frames per second of the GIFs and of the window."""
     gif_dir: str = ""
     """Folder of the GIFs; empty takes LOGDIR/gifs."""
+    overlay: bool = False
+    """Write the return so far, the last reward and the expected return into the pictures."""
     seed: int = 0
     """Seed of the episodes."""
     device: typing.Literal["auto", "cpu", "cuda"] = "auto"
@@ -78,7 +80,7 @@ class EnvsArguments:
     check: str = ""
     """A task to build, check and time."""
     configs: tuple[str, ...] = ()
-    """Presets whose env options the check uses."""
+    """Presets whose env options the check uses; options of env and envs may follow, as train takes them."""
     imports: tuple[str, ...] = ()
     """Modules to import first, which register environments of your own."""
 
@@ -92,10 +94,21 @@ def parse(words: list[str], kind: type) -> Any:
 
 def parse_train(words: list[str]) -> tuple[TrainArguments, dict[str, Any]]:
     """The arguments of `train`, and the options of the run by dotted name."""
-    mine = options(TrainArguments)
-    found = _values(words, options() | mine, names.SHORT)
+    return _parted(words, TrainArguments, options())
+
+
+def parse_envs(words: list[str]) -> tuple[EnvsArguments, dict[str, Any]]:
+    """The arguments of `envs`, and the options of environments by dotted name."""
+    return _parted(words, EnvsArguments, {name: each for name, each in options().items() if name.startswith("env")})
+
+
+def _parted(words: list[str], kind: type, lent: dict[str, Option]) -> tuple[Any, dict[str, Any]]:
+    """A command's own arguments as its dataclass, and those it shares with a run's configuration by name."""
+    mine = options(kind)
+    short = {word: name for word, name in names.SHORT.items() if name in lent}
+    found = _values(words, lent | mine, short)
     own = {name: convert(name, found.pop(name), mine[name].kind) for name in list(found) if name in mine}
-    return TrainArguments(**own), found
+    return kind(**own), found
 
 
 def _values(words: list[str], among: dict[str, Option], short: dict[str, str]) -> dict[str, Any]:

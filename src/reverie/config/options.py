@@ -26,7 +26,7 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     **{f"run.{name}": (0, None) for name in ("eval_every", "save_every", "eval_videos", "threads")},
     **{f"env.{name}": (1, None) for name in ("repeat", "size", "stack")},
     **{f"env.{name}": (0, 1) for name in ("atari.sticky", "minatar.sticky")},
-    **{f"env.{name}": (0, None) for name in ("time_limit", "reward_clip", "atari.noops")},
+    **{f"env.{name}": (0, None) for name in ("time_limit", "reward_clip", "atari.noops", "mario.noops")},
     **{f"envs.{name}": (1, None) for name in ("count", "max_restarts")},
     **dict.fromkeys(("seed", "envs.workers", "envs.timeout", "log.every"), (0, None)),
     **dict.fromkeys(("episodes", "gif_fps"), (1, None)),

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from .dreamers import PRESETS as DREAMERS
 from .errors import UserError, nearest
 from .options import replaced
 from .schema import Config
@@ -131,6 +132,7 @@ PRESETS: dict[str, Preset] = {
             "ppo.entropy": 0.01,
         },
     ),
+    **{name: Preset(about, values) for name, (about, values) in DREAMERS.items()},
     "explore": Preset("for an agent that is stuck: more entropy, smaller steps", {"ppo.entropy": 0.05, "ppo.lr": 1e-4}),
     "fast": Preset(
         "a shorter run for development: 1M steps, half the epochs, evaluations of 5 episodes",
@@ -151,6 +153,22 @@ PRESETS: dict[str, Preset] = {
             "ppo.rollout": 32,
             "ppo.epochs": 2,
             "ppo.minibatch": 64,
+            "world.deter": 64,
+            "world.hidden": 16,
+            "world.groups": 4,
+            "world.classes": 4,
+            "world.units": 16,
+            "world.depth": 4,
+            "behavior.units": 16,
+            "behavior.horizon": 4,
+            "replay.capacity": 1000,
+            "replay.batch": 4,
+            "replay.length": 8,
+            "replay.ratio": 4.0,
+            "replay.prefill": 64,
+            "replay.warmup": 128,
+            "replay.pretrain": 2,
+            "replay.train_every": 0,
         },
     ),
 }

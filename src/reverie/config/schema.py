@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .dreamer import BehaviorConfig, OptimConfig, ReplayConfig, WorldConfig
+
 
 @dataclass(frozen=True)
 class AtariConfig:
@@ -57,6 +59,8 @@ class MarioConfig:
     """Reward for reaching the flag, on top of the distance."""
     death_penalty: float = 15.0
     """What dying costs."""
+    noops: int = 0
+    """At most this many idle frames at the start of an episode."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +183,8 @@ class PPOConfig:
 class AgentConfig:
     """Which agent learns."""
 
-    name: Literal["ppo", "random"] = "ppo"
-    """ppo, or random for a baseline that does not learn."""
+    name: Literal["ppo", "dreamer", "random"] = "ppo"
+    """ppo, dreamer, or random for a baseline that does not learn."""
 
 
 @dataclass(frozen=True)
@@ -254,4 +258,8 @@ class Config:
     env: EnvConfig = field(default_factory=EnvConfig)
     envs: EnvsConfig = field(default_factory=EnvsConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    world: WorldConfig = field(default_factory=WorldConfig)
+    behavior: BehaviorConfig = field(default_factory=BehaviorConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
     log: LogConfig = field(default_factory=LogConfig)

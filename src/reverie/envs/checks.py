@@ -21,32 +21,40 @@ MEND = "mend the environment, or leave out the checks with --envs.checks False"
 
 def raw_observation(form: ObservationForm, observation: Any, env: int, tell: bool = False) -> None:
     """Refuse an observation that is not what the environment's own space says; `tell` warns of harmless faults."""
-    if fault := missing_or_extra(form.raw, observation):
+    for fault in observation_faults(form, observation).values():
         raise UserError(f"environment {env}: {fault}: {MEND}")
+    for leaf in form.leaves if tell else ():
+        if not isinstance(leaf.raw, spaces.Discrete) and (dtype := leaf.find(observation).dtype) != leaf.raw.dtype:
+            told = f"observation {leaf.key!r} is {dtype}, its space promises {leaf.raw.dtype}"
+            logging.getLogger("reverie").warning(f"environment {env}: {told}: it is converted")
+
+
+def observation_faults(form: ObservationForm, observation: Any) -> dict[str, str]:
+    """Everything that is wrong with an observation, by what it is about."""
+    if fault := missing_or_extra(form.raw, observation):
+        return {"keys": fault}
+    found = {}
     for leaf in form.leaves:
         value = leaf.find(observation)
-        check_type(leaf, value, env, tell)
-        check_range(leaf, np.asarray(value), env)
+        fault = type_fault(leaf, value) or range_fault(leaf, np.asarray(value))
+        if fault:
+            found[leaf.key] = f"observation {leaf.key!r} {fault}"
+    return found
 
 
-def check_type(leaf: Leaf, value: Any, env: int, tell: bool) -> None:
-    """Refuse a value of another kind, dtype or shape than its space has."""
-    name = f"environment {env}: observation {leaf.key!r}"
+def type_fault(leaf: Leaf, value: Any) -> str:
+    """A phrase for a value of another kind, dtype or shape than its space has; empty if it is right."""
     if isinstance(leaf.raw, spaces.Discrete):
         if not isinstance(value, int | np.integer) and not (isinstance(value, np.ndarray) and value.shape == ()):
-            raise UserError(f"{name} is a {type(value).__name__}, its space promises an integer: {MEND}")
-        return
+            return f"is a {type(value).__name__}, its space promises an integer"
+        return ""
     if not isinstance(value, np.ndarray | np.generic):
-        raise UserError(f"{name} is a {type(value).__name__}, its space promises a numpy array: {MEND}")
+        return f"is a {type(value).__name__}, its space promises a numpy array"
     if value.shape != leaf.raw.shape:
-        raise UserError(f"{name} has shape {value.shape}, its space promises {leaf.raw.shape}: {MEND}")
+        return f"has shape {value.shape}, its space promises {leaf.raw.shape}"
     promised = np.dtype(leaf.raw.dtype)
-    if value.dtype == promised:
-        return
-    if not same_numbers(leaf.raw, value.dtype):
-        raise UserError(f"{name} is {value.dtype}, its space promises {promised}: {MEND}")
-    if tell:
-        logging.getLogger("reverie").warning(f"{name} is {value.dtype}, its space promises {promised}: it is converted")
+    same = value.dtype == promised or same_numbers(leaf.raw, value.dtype)
+    return "" if same else f"is {value.dtype}, its space promises {promised}"
 
 
 def same_numbers(space: gymnasium.Space, dtype: np.dtype) -> bool:
@@ -56,24 +64,28 @@ def same_numbers(space: gymnasium.Space, dtype: np.dtype) -> bool:
     return dtype.kind == "f" and np.dtype(space.dtype).kind == "f"
 
 
-def check_range(leaf: Leaf, array: np.ndarray, env: int) -> None:
-    """Refuse numbers that are not finite and classes that do not exist."""
-    name = f"environment {env}: observation {leaf.key!r}"
+def range_fault(leaf: Leaf, array: np.ndarray) -> str:
+    """A phrase for numbers that are not finite or classes that do not exist; empty if there are none."""
     if isinstance(leaf.raw, spaces.Discrete | spaces.MultiDiscrete):
         classes = leaf.raw.n if isinstance(leaf.raw, spaces.Discrete) else leaf.raw.nvec
-        if ((array < leaf.raw.start) | (array >= leaf.raw.start + classes)).any():
-            raise UserError(f"{name} is {array.tolist()}, outside of {leaf.raw}: {MEND}")
-    elif fault := not_finite(array):
-        raise UserError(f"{name} {fault}: {MEND}")
+        outside = ((array < leaf.raw.start) | (array >= leaf.raw.start + classes)).any()
+        return f"is {array.tolist()}, outside of {leaf.raw}" if outside else ""
+    return not_finite(array)
 
 
 def raw_reward(reward: Any, env: int) -> None:
     """Refuse a reward that is not one finite number."""
+    if fault := reward_fault(reward):
+        raise UserError(f"environment {env}: {fault}: {MEND}")
+
+
+def reward_fault(reward: Any) -> str:
+    """A phrase for a reward that is not one finite number; empty if it is one."""
     array = np.asarray(reward)
     if array.size != 1 or array.dtype.kind not in "biuf":
-        raise UserError(f"environment {env}: the reward is {reward!r}, not a number: {MEND}")
-    if fault := not_finite(array.reshape(())):
-        raise UserError(f"environment {env}: the reward {fault}: {MEND}")
+        return f"the reward is {reward!r}, not a number"
+    fault = not_finite(array.reshape(()))
+    return f"the reward {fault}" if fault else ""
 
 
 def observations(space: spaces.Dict, rows: Mapping[str, np.ndarray], count: int) -> None:

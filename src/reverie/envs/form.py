@@ -1,4 +1,4 @@
-"""The standard form: every observation a flat dict of arrays, every action an integer, a row of integers or of floats.
+"""The standard form: every observation a flat dict of arrays, every action an integer or a row of numbers.
 
 The same code serves one environment (`lead` is empty) and a vector of them (`lead` is (N,)).
 """
@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 from ..config.errors import UserError
 from ..data.rows import RESERVED
+from .joint import Joint
 
 Observation = dict[str, np.ndarray]
 
@@ -63,7 +64,7 @@ def find_leaves(space: gymnasium.Space) -> list[Leaf]:
     """The leaves of an observation space, their keys checked."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [make_leaf("image" if is_image(leaf_space(space, "vector")) else "vector", (), space)]
-    leaves = [make_leaf("/".join(str(word) for word in path), path, raw) for path, raw in walk(space)]
+    leaves = [make_leaf(joined(path), path, raw) for path, raw in walk(space)]
     if not leaves:
         raise UserError("the observation space has no entries: give it at least one")
     keys = [leaf.key for leaf in leaves]
@@ -91,6 +92,11 @@ def walk(space: gymnasium.Space, path: tuple[Any, ...] = ()) -> list[tuple[tuple
     else:
         return [(path, space)]
     return [found for word, child in children for found in walk(child, (*path, word))]
+
+
+def joined(path: tuple[Any, ...]) -> str:
+    """The name of what stands at the end of a path."""
+    return "/".join(str(word) for word in path)
 
 
 def leaf_space(space: gymnasium.Space, key: str) -> gymnasium.Space:
@@ -135,11 +141,14 @@ class ActionForm:
         self.single = isinstance(space, spaces.Discrete)
         self.start = np.asarray(getattr(space, "start", 0))[()]
         self.bounded = isinstance(space, spaces.Box) and space.dtype != np.float32
+        self.parts = {joined(path): ActionForm(raw) for path, raw in walk(space) if path}
 
     def __call__(self, action: Any, lead: tuple[int, ...] = ()) -> Any:
         """The action as the environment wants it."""
         if self.single and not lead:
             return self.start + action  # a numpy integer, which Gymnasium's own check of actions passes fastest
+        if self.parts:
+            return self.nested(self.raw, (), np.asarray(action), lead)
         array = np.array(action, self.raw.dtype).reshape(lead + (self.raw.shape or ()))
         if isinstance(self.raw, spaces.Discrete | spaces.MultiDiscrete):
             array += self.start
@@ -147,9 +156,26 @@ class ActionForm:
             array = np.clip(array, self.raw.low, self.raw.high)  # a bound in float32 may lie just outside
         return array
 
+    def nested(self, space: gymnasium.Space, path: tuple[Any, ...], row: np.ndarray, lead: tuple[int, ...]) -> Any:
+        """What a row of a joint action says for the space at the end of a path."""
+        if isinstance(space, spaces.Dict):
+            return {word: self.nested(child, (*path, word), row, lead) for word, child in space.items()}
+        if isinstance(space, spaces.Tuple):
+            return tuple(self.nested(child, (*path, i), row, lead) for i, child in enumerate(space.spaces))
+        assert isinstance(self.space, Joint)
+        form = self.parts[joined(path)]
+        numbers = row[..., self.space.slices[joined(path)]]
+        if not isinstance(space, spaces.Box):
+            numbers = np.rint(numbers).astype(np.int64)
+        return form(numbers[..., 0] if form.single else numbers, lead)
+
 
 def action_space(space: gymnasium.Space) -> gymnasium.Space:
     """What an action space is in the standard form."""
+    if isinstance(space, Joint):
+        return space
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return joint_space(space)
     if isinstance(space, spaces.Discrete):
         return spaces.Discrete(int(space.n))
     if isinstance(space, spaces.MultiDiscrete):
@@ -161,7 +187,22 @@ def action_space(space: gymnasium.Space) -> gymnasium.Space:
             low, high = space.low.astype(np.float32).reshape(-1), space.high.astype(np.float32).reshape(-1)
         return spaces.Box(low, high, dtype=np.float32)
     kind = f"{type(space).__name__} of {space.dtype}" if isinstance(space, spaces.Box) else type(space).__name__
-    raise UserError(f"the action space is a {kind}, which is not supported: use Discrete, MultiDiscrete or a float Box")
+    raise UserError(
+        f"the action space is a {kind}, which is not supported: "
+        "use Discrete, MultiDiscrete or a float Box, in a Dict or Tuple if there are several"
+    )
+
+
+def joint_space(space: spaces.Dict | spaces.Tuple) -> Joint:
+    """The flat form of nested actions, their names checked."""
+    paths = walk(space)
+    if not paths:
+        raise UserError("the action space has no entries: give it at least one")
+    keys = [joined(path) for path, _ in paths]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise UserError(f"two actions are called {key!r} once nested names are joined: rename one")
+    return Joint({key: action_space(raw) for key, (_, raw) in zip(keys, paths)})
 
 
 def missing_or_extra(space: gymnasium.Space, observation: Any, path: tuple[Any, ...] = ()) -> str:

@@ -47,7 +47,7 @@ class Suite:
     needs: tuple[str, ...] = ()
     """Modules that must be importable."""
     install: str = ""
-    """The command that installs them."""
+    """How to install them."""
     repeat: int = 1
     """Frames per step unless the user says otherwise."""
     handles: frozenset[str] = frozenset()
@@ -57,6 +57,16 @@ class Suite:
     def missing(self) -> list[str]:
         """Modules this suite needs that are not installed."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+
+def obtained(command: str) -> str:
+    """How to get a suite: with all the others, or by a command of its own."""
+    return f"make setup-suites, or {command}, in the checkout of Reverie"
+
+
+def extra(name: str) -> str:
+    """How to get a suite that an extra of the package installs."""
+    return obtained(f"pip install -e '.[{name}]'")
 
 
 def suite(name: str) -> Suite:
@@ -97,10 +107,15 @@ def nearest_task(task: str) -> str:
 
 def make_env(task: str, options: EnvConfig, training: bool = True, imports: tuple[str, ...] = ()) -> gymnasium.Env:
     """One environment of a task, with the wrappers its options ask for and a Dict observation."""
+    return wrappers.formed(make_own_env(task, options, training, imports), options, find(task)[0].handles)
+
+
+def make_own_env(task: str, options: EnvConfig, training: bool = True, imports: tuple[str, ...] = ()) -> gymnasium.Env:
+    """One environment of a task that shows and takes what it does by itself, only repeated and limited in time."""
     import_modules(imports)
     owner, name = find(task)
     env = owner.make(name, options, training)
-    return wrappers.standard(env, options, owner.repeat, owner.handles)
+    return wrappers.paced(env, options, owner.repeat, owner.handles)
 
 
 def import_modules(names: tuple[str, ...]) -> None:

@@ -25,12 +25,22 @@ Outcome = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 
 def standard(env: gymnasium.Env, options: EnvConfig, repeat: int, handles: frozenset[str]) -> gymnasium.Env:
     """The environment with its options applied, unless the suite handles them itself, and in the standard form."""
+    return formed(paced(env, options, repeat, handles), options, handles)
+
+
+def paced(env: gymnasium.Env, options: EnvConfig, repeat: int, handles: frozenset[str]) -> gymnasium.Env:
+    """The environment with its actions repeated and its time limited, in the form it has."""
     repeat = options.repeat or repeat
     if repeat > 1 and "repeat" not in handles:
         env = Repeat(env, repeat)
     if options.time_limit is not None and "time_limit" not in handles:
         env = without_time_limit(env)
         env = TimeLimit(env, options.time_limit) if options.time_limit else env
+    return env
+
+
+def formed(env: gymnasium.Env, options: EnvConfig, handles: frozenset[str]) -> gymnasium.Env:
+    """The environment in the standard form, its images as the options say."""
     env = Standard(env)
     size = None if "size" in handles else options.size
     gray = bool(options.gray) and "gray" not in handles
@@ -180,19 +190,17 @@ class Stack(gymnasium.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict]:
         """The first observation, its images repeated."""
         observation, info = self.env.reset(seed=seed, options=options)
-        for key, images in self.history.items():
-            images.extend([observation[key]] * self.count)
-        return self.stacked(observation), info
+        return self.stacked(observation, first=True), info
 
     def step(self, action: Any) -> Outcome:
         """The next observation, its images behind those before."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        for key, images in self.history.items():
-            images.append(observation[key])
-        return self.stacked(observation), reward, terminated, truncated, info
+        return self.stacked(observation, first=False), reward, terminated, truncated, info
 
-    def stacked(self, observation: Observation) -> Observation:
+    def stacked(self, observation: Observation, first: bool) -> Observation:
         """The observation with stacks in place of images."""
+        for key, images in self.history.items():
+            images.extend([observation[key]] * (self.count if first else 1))
         return {**observation, **{key: np.concatenate(images, -1) for key, images in self.history.items()}}
 
 

@@ -11,6 +11,8 @@ from typing import Any
 from ..data.rows import Episode
 
 NO_EPISODE = math.nan
+ACHIEVEMENT = "achievement/"
+"""What the names of those figures begin with that say whether an episode unlocked something."""
 
 
 def episode_scalars(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -35,6 +37,41 @@ def _figures(episode: Episode) -> dict[str, float]:
     return figures
 
 
+def crafter_score(success_rates: Iterable[float]) -> float:
+    """The score of the Crafter benchmark in percent: the geometric mean of success rates, given as shares of 0 to 1."""
+    logs = [math.log1p(100 * rate) for rate in success_rates]
+    return math.expm1(fmean(logs))
+
+
+class Achievements:
+    """How many of all training episodes ever have unlocked each achievement that their summaries tell of."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self.unlocked: dict[str, int] = {}
+
+    def add(self, summary: Mapping[str, float]) -> None:
+        """Count an episode, if it tells of achievements."""
+        told = {name: int(value > 0) for name, value in summary.items() if name.startswith(ACHIEVEMENT)}
+        self.episodes += bool(told)
+        for name, value in told.items():
+            self.unlocked[name] = self.unlocked.get(name, 0) + value
+
+    def scalars(self) -> dict[str, float]:
+        """The score by metric name; nothing before the first episode that tells of achievements."""
+        if not self.episodes:
+            return {}
+        return {"episode/crafter_score": crafter_score(count / self.episodes for count in self.unlocked.values())}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything counted, as plain values."""
+        return {"episodes": self.episodes, "unlocked": dict(self.unlocked)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        self.episodes, self.unlocked = int(state["episodes"]), dict(state["unlocked"])
+
+
 class EpisodeMeter:
     """Rolling statistics of the last training episodes; broken episodes are counted and otherwise ignored."""
 
@@ -46,6 +83,7 @@ class EpisodeMeter:
         """Broken episodes, ever."""
         self._returns: deque[float] = deque(maxlen=window)
         self._lengths: deque[int] = deque(maxlen=window)
+        self._achievements = Achievements()
 
     def add(self, episodes: Iterable[Episode]) -> None:
         """Count finished episodes, in order."""
@@ -56,6 +94,7 @@ class EpisodeMeter:
             self.count += 1
             self._returns.append(float(episode.score))
             self._lengths.append(int(episode.length))
+            self._achievements.add(episode.summary)
 
     @property
     def full(self) -> bool:
@@ -85,7 +124,8 @@ class EpisodeMeter:
         """The rolling figures by metric name; nothing before the first episode has ended."""
         if not self._returns:
             return {}
-        return {"episode/recent_mean": self.mean, "episode/recent_best": self.best}
+        recent = {"episode/recent_mean": self.mean, "episode/recent_best": self.best}
+        return recent | self._achievements.scalars()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything counted, as plain values."""
@@ -94,6 +134,7 @@ class EpisodeMeter:
             "broken": self.broken,
             "returns": list(self._returns),
             "lengths": list(self._lengths),
+            "achievements": self._achievements.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -101,3 +142,5 @@ class EpisodeMeter:
         self.count, self.broken = int(state["count"]), int(state["broken"])
         self._returns = deque(map(float, state["returns"]), maxlen=self.window)
         self._lengths = deque(map(int, state["lengths"]), maxlen=self.window)
+        if "achievements" in state:  # checkpoints of earlier runs do without
+            self._achievements.load_state_dict(state["achievements"])

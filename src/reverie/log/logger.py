@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -67,6 +68,10 @@ class Logger:
         """Begin to train from these counts; without it a resumed run's first write has no speeds."""
         self._pace.start(counters, self._frames(counters))
 
+    def paused(self) -> AbstractContextManager[None]:
+        """A context whose time is not training's: it counts in `elapsed` but not in speeds and the time left."""
+        return self._pace.paused()
+
     def add(self, metrics: Mapping[str, Tensor | float]) -> None:
         """Count one value of each metric; a write gives their means. Tensors stay on their device until then."""
         self._means.add(metrics)
@@ -86,10 +91,11 @@ class Logger:
         videos = self._videos
         self._episodes, self._videos = [], {}
         lines = self._adviser.lines(scalars)
-        for sink in self._sinks:
-            if lines and isinstance(sink, AdvisedSink):
-                sink.advise(counters.step, lines)
-            sink.write(counters.step, scalars, videos)
+        with self._pace.paused() if videos else nullcontext():  # encoding them belongs to the evaluation
+            for sink in self._sinks:
+                if lines and isinstance(sink, AdvisedSink):
+                    sink.advise(counters.step, lines)
+                sink.write(counters.step, scalars, videos)
         return scalars
 
     def _scalars(self, counters: Counters) -> dict[str, float]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from ..data.counters import Counters
 
 
 class Mark(NamedTuple):
-    """The counts at one moment."""
+    """The counts at one moment of the time without pauses."""
 
     at: float
     step: int
@@ -20,18 +21,34 @@ class Mark(NamedTuple):
 
 
 class Pace:
-    """Speeds between two measurements; the time left goes by the mean speed of the last `window` of them."""
+    """Speeds between two measurements; the time left goes by the mean speed of the last `window` of them.
+
+    Both leave out what happens under `paused`; the seconds elapsed do not.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, window: int = 20) -> None:
         self._clock = clock
         self._since = clock()
         self._before = 0.0
+        self._paused = 0.0
         self._marks: deque[Mark] = deque([Mark(self._since, 0, 0, 0)], maxlen=window + 1)
 
     @property
     def elapsed(self) -> float:
         """Seconds of training, earlier parts of a resumed run included."""
         return self._before + self._clock() - self._since
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that does not slow down the speeds: evaluation is not training. Pauses do not nest."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self._paused += self._clock() - start
+
+    def _trained(self) -> float:
+        return self._clock() - self._paused
 
     def resume(self, elapsed: float) -> None:
         """Go on after `elapsed` seconds of earlier training; speeds wait for the next measurement to start from."""
@@ -41,11 +58,11 @@ class Pace:
     def start(self, counters: Counters, frames: int) -> None:
         """Go on from these counts: speeds are measured and seconds counted from here."""
         self.resume(counters.elapsed)
-        self._marks.append(Mark(self._since, counters.step, frames, counters.updates))
+        self._marks.append(Mark(self._trained(), counters.step, frames, counters.updates))
 
     def measure(self, counters: Counters, frames: int) -> dict[str, float]:
         """Speeds since the last measurement, progress and seconds left; what cannot be known yet is left out."""
-        now = Mark(self._clock(), counters.step, frames, counters.updates)
+        now = Mark(self._trained(), counters.step, frames, counters.updates)
         found: dict[str, float] = {}
         last = self._marks[-1] if self._marks else now
         seconds = now.at - last.at

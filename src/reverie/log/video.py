@@ -20,8 +20,8 @@ GIF_MAX_FPS = 50
 PALETTE_PIXELS = 1 << 21
 """Of longer videos, evenly spread frames of about this many pixels choose the colours."""
 
-REEL_MIN_SIDE, REEL_MAX_SIDE = 160, 256
-"""Pixels of the shorter side between which an evaluation is shown."""
+REEL_MIN_SIDE = 80
+"""Pixels that the shorter side of an evaluation's episodes has at least: enough for a line of text."""
 
 GAP_GRAY = 64
 
@@ -72,8 +72,8 @@ def upscale(frames: np.ndarray, min_side: int) -> np.ndarray:
 
 
 def downscale(frames: np.ndarray, max_side: int) -> np.ndarray:
-    """Frames made smaller by a whole factor until the shorter side has at most `max_side` pixels."""
-    factor = -(-min(frames.shape[1:3]) // max_side)
+    """Frames made smaller by a whole factor until the longer side has at most `max_side` pixels."""
+    factor = -(-max(frames.shape[1:3]) // max_side)
     if factor <= 1:
         return frames
     return np.stack([np.asarray(Image.fromarray(frame).reduce(factor)) for frame in rgb(frames)])
@@ -100,7 +100,7 @@ def side_by_side(clips: Sequence[np.ndarray], limit: int = 3) -> np.ndarray:
 
 def reel(clips: Sequence[np.ndarray], returns: Sequence[float], limit: int = 3) -> np.ndarray:
     """The video of an evaluation: episodes side by side at a size to watch, each under its return."""
-    shown = [upscale(downscale(rgb(np.asarray(clip)), REEL_MAX_SIDE), REEL_MIN_SIDE) for clip in clips[:limit]]
+    shown = [upscale(rgb(np.asarray(clip)), REEL_MIN_SIDE) for clip in clips[:limit]]
     return side_by_side([caption(clip, f"return {score:.1f}") for clip, score in zip(shown, returns)], limit)
 
 
@@ -112,16 +112,10 @@ def caption(frames: np.ndarray, text: str, size: int = 12) -> np.ndarray:
     return np.concatenate([np.broadcast_to(strip, (len(frames), *strip.shape)), frames], axis=1)  # (T, strip + h, w, 3)
 
 
-def overlay(frames: np.ndarray, texts: str | Sequence[str], size: int = 12) -> np.ndarray:
-    """Frames with small text in the upper left corner: one text for all of them, or one for each."""
+def overlay(frames: np.ndarray, text: str, size: int = 12) -> np.ndarray:
+    """Frames with small text in the upper left corner."""
     drawn = rgb(np.array(frames))
-    if isinstance(texts, str):
-        draw_text(drawn, texts, size)
-        return drawn
-    if len(texts) != len(drawn):
-        raise ValueError(f"{len(texts)} texts for {len(drawn)} frames")
-    for index, text in enumerate(texts):
-        draw_text(drawn[index : index + 1], text, size)
+    draw_text(drawn, text, size)
     return drawn
 
 

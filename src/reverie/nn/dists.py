@@ -93,3 +93,44 @@ class Normal:
     def entropy(self) -> Tensor:
         """Entropy in nats, summed over A."""
         return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).expand_as(self.mean).sum(-1)
+
+
+class SideBySide:
+    """Independent distributions over parts of one float vector (..., A), in which classes are numbers."""
+
+    def __init__(self, parts: list[Dist]) -> None:
+        self.parts = parts
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Actions of all parts, float (..., A)."""
+        return self._joined([part.sample(generator) for part in self.parts])
+
+    def mode(self) -> Tensor:
+        """The likeliest action of each part."""
+        return self._joined([part.mode() for part in self.parts])
+
+    def logp(self, action: Tensor) -> Tensor:
+        """Log-probability of all parts together (...)."""
+        pieces = action.split([_width(part) for part in self.parts], -1)
+        return torch.stack([part.logp(_own(part, piece)) for part, piece in zip(self.parts, pieces)]).sum(0)
+
+    def entropy(self) -> Tensor:
+        """Entropy of all parts together (...)."""
+        return torch.stack([part.entropy() for part in self.parts]).sum(0)
+
+    def _joined(self, actions: list[Tensor]) -> Tensor:
+        columns = [x.unsqueeze(-1) if isinstance(part, Categorical) else x for part, x in zip(self.parts, actions)]
+        return torch.cat([column.float() for column in columns], -1)
+
+
+def _width(part: Dist) -> int:
+    if isinstance(part, Normal):
+        return part.mean.shape[-1]
+    return len(part.parts) if isinstance(part, MultiCategorical) else 1
+
+
+def _own(part: Dist, piece: Tensor) -> Tensor:
+    """A piece of the vector as the actions of that part."""
+    if isinstance(part, Normal):
+        return piece
+    return piece.long() if isinstance(part, MultiCategorical) else piece.squeeze(-1).long()

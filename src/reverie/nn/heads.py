@@ -1,4 +1,4 @@
-"""Heads: from features to distributions of actions."""
+"""Heads: from features to distributions of actions, and to numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from ..envs.joint import Joint, parts_of
 from .blocks import orthogonal
-from .dists import Categorical, Dist, MultiCategorical, Normal
+from .dists import Categorical, Dist, MultiCategorical, Normal, SideBySide
+from .layers import Layers
+from .outputs import Bernoulli, TwoHot
+from .outputs import Normal as NormalOutput
+
+Number = NormalOutput | TwoHot | Bernoulli
+"""Outputs that mean one number."""
 
 
 class PolicyHead(nn.Module):
@@ -17,6 +24,10 @@ class PolicyHead(nn.Module):
 
     def __init__(self, features: int, space: spaces.Space, log_std: float = 0.0, gain: float = 0.01) -> None:
         super().__init__()
+        self.joint = isinstance(space, Joint)
+        if self.joint:
+            self.parts = nn.ModuleList(PolicyHead(features, part, log_std, gain) for part in parts_of(space))
+            return
         self.sizes = _sizes(space)
         self.continuous = isinstance(space, spaces.Box)
         self.single = isinstance(space, spaces.Discrete)
@@ -26,6 +37,8 @@ class PolicyHead(nn.Module):
 
     def forward(self, features: Tensor) -> Dist:
         """The distribution of actions at features (..., F)."""
+        if self.joint:
+            return SideBySide([part(features) for part in self.parts])
         outputs = self.linear(features)
         if self.continuous:
             return Normal(outputs, self.log_std)
@@ -39,3 +52,27 @@ def _sizes(space: spaces.Space) -> tuple[int, ...]:
         return tuple(int(n) for n in space.nvec)
     assert isinstance(space, spaces.Box), space
     return (math.prod(space.shape),)
+
+
+class NumberHead(nn.Module):
+    """Dense layers and an output that says what their result means: one number for each feature vector."""
+
+    def __init__(
+        self, make: Layers, features: int, units: int, layers: int, output: Number, scale: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.body = make.mlp(features, units, layers)
+        self.linear = make.linear(units if layers else features, output.size, scale, last=True)
+        self.output = output
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Raw outputs (..., size), for `output.pred` and `output.loss`."""
+        return self.linear(self.body(features))
+
+    def pred(self, features: Tensor) -> Tensor:
+        """The expected number (...)."""
+        return self.output.pred(self(features))
+
+    def loss(self, features: Tensor, target: Tensor) -> Tensor:
+        """The loss of a target (...)."""
+        return self.output.loss(self(features), target)

@@ -8,29 +8,55 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..config.dreamer import StepConfig
 
-class FlatAdam:
-    """Adam over all parameters as one tensor, with the gradient's length cut first.
+BETAS = (0.9, 0.999)
+"""How slowly the running averages of gradients and of their squares move."""
 
-    The parameters become views of one block, and so do their gradients. Zeroing, measuring, cutting and stepping are
-    then a few operations instead of a few per parameter, which is most of the cost of small networks. The step is
-    torch's own fused kernel, called directly: `torch.optim.Adam` adds five times its time around it.
+LEAST_LENGTH = 1e-3
+"""Tensors shorter than this are taken for this long when gradients are cut to a share of their length."""
+
+
+class Flat:
+    """Parameters as views of one block, and their gradients as views of another.
+
+    Zeroing, measuring, cutting and stepping are then a few operations instead of a few per parameter, which is most
+    of the cost of small networks.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float) -> None:
-        self.lr, self.eps = lr, eps
-        parameters = list(parameters)
-        first = parameters[0]
-        size = sum(parameter.numel() for parameter in parameters)
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+        first = self.parameters[0]
+        size = sum(parameter.numel() for parameter in self.parameters)
         self.flat = torch.empty(size, dtype=first.dtype, device=first.device)
         self.gradient, self.mean, self.square = (torch.zeros_like(self.flat) for _ in range(3))
         self.count = torch.zeros((), device=first.device)
         offset = 0
-        for parameter in parameters:
+        for parameter in self.parameters:
             shape, stride = parameter.shape, parameter.stride()
             parameter.data = self.flat.as_strided(shape, stride, offset).copy_(parameter.data)
             parameter.grad = self.gradient.as_strided(shape, stride, offset)
             offset += parameter.numel()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimiser's state; the parameters are saved with their modules."""
+        return {"mean": self.mean, "square": self.square, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        for name in ("mean", "square", "count"):
+            getattr(self, name).copy_(state[name])
+
+
+class FlatAdam(Flat):
+    """Adam over all parameters as one tensor, with the gradient's length cut first.
+
+    The step is torch's own fused kernel, called directly: `torch.optim.Adam` adds five times its time around it.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float) -> None:
+        super().__init__(parameters)
+        self.lr, self.eps = lr, eps
 
     def step(self, loss: Tensor, max_norm: float) -> Tensor:
         """Step down the gradient of a loss, first scaled to at most `max_norm` if that is not 0; the length it had."""
@@ -49,10 +75,61 @@ class FlatAdam:
 
     def state_dict(self) -> dict[str, Any]:
         """The optimiser's state; the parameters are saved with their modules."""
-        return {"lr": self.lr, "mean": self.mean, "square": self.square, "count": self.count}
+        return {"lr": self.lr} | super().state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self.lr = float(state["lr"])
-        for name in ("mean", "square", "count"):
-            getattr(self, name).copy_(state[name])
+        super().load_state_dict(state)
+
+
+class Stepper(Flat):
+    """The optimiser of Dreamer agents: Adam or LaProp, gradients cut for each tensor or all together.
+
+    LaProp divides gradients by their running size and then averages them, Adam the other way round. A step with
+    gradients that are not finite changes nothing.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], config: StepConfig) -> None:
+        super().__init__(parameters)
+        self.config = config
+
+    def zero(self) -> None:
+        """Forget the gradients of the last step."""
+        self.gradient.zero_()
+
+    @torch.no_grad()
+    def norm(self) -> Tensor:
+        """The length of the gradient; not finite if any of it is not."""
+        return self.gradient.norm()
+
+    @torch.no_grad()
+    def step(self, norm: Tensor, finite: Tensor) -> None:
+        """Step down the gradients that a backward pass has left, if they are finite."""
+        config = self.config
+        self._cut(norm)
+        count = self.count + 1
+        gradient, rate = self.gradient, config.lr
+        square = torch.lerp(self.square, gradient.square(), 1 - BETAS[1])
+        size = (square / (1 - BETAS[1] ** count)).sqrt_().add_(config.eps)
+        if config.kind == "laprop":
+            mean = torch.lerp(self.mean, gradient / size, 1 - BETAS[0])
+            change = mean / (1 - BETAS[0] ** count)
+        else:
+            mean = torch.lerp(self.mean, gradient, 1 - BETAS[0])
+            change = mean / size.mul_(1 - BETAS[0] ** count)
+        warm = (count / config.warmup).clamp(max=1.0) if config.warmup else torch.ones_like(count)
+        moved = self.flat * (1 - config.decay) - change * (rate * warm)
+        for old, new in ((self.flat, moved), (self.mean, mean), (self.square, square), (self.count, count)):
+            old.copy_(torch.where(finite, new, old))
+
+    def _cut(self, norm: Tensor) -> None:
+        config = self.config
+        if config.clip > 0:
+            self.gradient.mul_((config.clip / (norm + 1e-6)).clamp(max=1.0))
+        if config.agc > 0:
+            gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+            lengths = torch.stack(torch._foreach_norm(gradients))
+            limits = torch.stack(torch._foreach_norm(self.parameters)).clamp(min=LEAST_LENGTH) * config.agc
+            shares = (limits / lengths.clamp(min=1e-30)).clamp(max=1.0)
+            torch._foreach_mul_(gradients, list(shares.unbind()))

@@ -60,3 +60,31 @@ class ReturnScale(nn.Module):
         self.stats.update(totals.unsqueeze(-1))
         scale = (self.stats.var + 1e-8).rsqrt().float()
         return (reward * scale).clamp(-self.limit, self.limit)
+
+
+class ReturnRange(nn.Module):
+    """How far returns spread: the distance of two percentiles, followed by a running average, and at least 1."""
+
+    at: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low: float, high: float, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.register_buffer("at", torch.tensor([low / 100, high / 100]), persistent=False)
+        self.register_buffer("low", torch.zeros(()))
+        self.register_buffer("high", torch.zeros(()))
+
+    @torch.no_grad()
+    def forward(self, returns: Tensor) -> Tensor:
+        """The range as one number, after these returns have entered it."""
+        low, high = torch.quantile(returns.detach().float().flatten(), self.at)
+        self.low.lerp_(low, self.rate)
+        self.high.lerp_(high, self.rate)
+        return self.range
+
+    @property
+    def range(self) -> Tensor:
+        """The range as it stands."""
+        return (self.high - self.low).clamp(min=1.0)

@@ -18,8 +18,8 @@ WIDTH = 116
 USAGE = {
     "train": "reverie train [--configs NAME ...] [--task SUITE_NAME] [--logdir DIR] [--resume] [--option VALUE ...]",
     "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
-    "play": "reverie play --logdir DIR [--episodes N] [--checkpoint best.pt|latest.pt] [--stochastic] [--save-gif]",
-    "envs": "reverie envs [--check TASK]",
+    "play": "reverie play --logdir DIR [--episodes N] [--checkpoint FILE] [--stochastic] [--save-gif] [--overlay]",
+    "envs": "reverie envs [--check TASK] [--configs NAME ...] [--env.OPTION VALUE ...] [--envs.OPTION VALUE ...]",
 }
 ARGUMENTS: dict[str, type] = {"eval": EvalArguments, "play": PlayArguments, "envs": EnvsArguments}
 

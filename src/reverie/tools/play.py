@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,8 +12,15 @@ from typing import Any, Protocol
 import gymnasium
 import numpy as np
 
-from ..log.video import upscale, write_gif
+from ..envs.form import Observation
+from ..log.video import overlay, rgb, upscale, write_gif
 from .player import Player
+
+MIN_SIDE = 240
+"""Pixels that the shorter side of GIFs, and of pictures with text in them, has at least."""
+
+UNSEEN = ("dummy", "offscreen", "evdev")
+"""What SDL draws to where a display is named but does not answer."""
 
 
 @dataclass
@@ -33,47 +41,77 @@ class Screen(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Show:
+    """How episodes are shown: on a screen, in frames that are kept, or not at all."""
+
+    screen: Screen | None = None
+    keep: bool = False
+    overlay: bool = False
+    """Whether the pictures say the return so far, the last reward and the return that the agent expects."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether pictures have to be drawn."""
+        return self.keep or self.screen is not None
+
+    def __enter__(self) -> Show:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.screen is not None:
+            self.screen.close()
+
+    def take(self, frame: np.ndarray | None, episode: Played, text: str) -> bool:
+        """Show a frame of an episode; False means the person closed the screen."""
+        if frame is None:
+            return True
+        if self.overlay:
+            frame = overlay(upscale(frame[None], MIN_SIDE), text)[0]
+        if self.keep:
+            episode.frames.append(frame)
+        return self.screen is None or self.screen.show(frame)
+
+
 def play(
-    player: Player, episodes: int, seed: int, stochastic: bool, screen: Screen | None, keep: bool
+    player: Player, env: gymnasium.Env, episodes: int, seed: int, stochastic: bool, show: Show
 ) -> Iterator[Played]:
-    """Play episodes one after another; each is given when it ends, with its frames if they are to be kept."""
-    with player.make_env() as env:
-        for number in range(1, episodes + 1):
-            episode = Played(number)
-            observation, _ = env.reset(seed=seed + number)
-            player.reset()
-            ended = False
-            while not ended:
-                if not _look(env, observation, episode, screen, keep):
-                    return
-                observation, reward, terminated, truncated, info = env.step(player.act(observation, stochastic))
-                episode.score += float(reward)
-                episode.length += 1
-                ended = terminated or truncated
-            _look(env, observation, episode, screen, keep)
-            summary: dict[str, Any] = info.get("summary", info)
-            episode.success = float(summary["success"]) if "success" in summary else None
-            yield episode
+    """Play episodes one after another in an environment of the player's task; each is given when it ends."""
+    for number in range(1, episodes + 1):
+        episode = Played(number)
+        observation, info = env.reset(seed=seed + number)
+        player.reset()
+        ended, reward = False, 0.0
+        while True:
+            action = player.act(observation, stochastic)  # of the last observation too, for what it thinks of it
+            text = note(episode.score, reward, player.value)
+            if show.wanted and not show.take(picture(env, player.seen), episode, text):
+                return
+            if ended:
+                break
+            observation, paid, terminated, truncated, info = env.step(action)
+            reward = float(paid)
+            episode.score += reward
+            episode.length += 1
+            ended = terminated or truncated
+        summary: dict[str, Any] = info.get("summary", info)
+        episode.success = float(summary["success"]) if "success" in summary else None
+        yield episode
 
 
-def _look(env: gymnasium.Env, observation: dict[str, Any], episode: Played, screen: Screen | None, keep: bool) -> bool:
-    if screen is None and not keep:
-        return True
-    frame = picture(env, observation)
-    if frame is not None and keep:
-        episode.frames.append(frame)
-    return screen is None or frame is None or screen.show(frame)
+def note(score: float, reward: float, value: float) -> str:
+    """What an overlay says; agents without a critic have no value."""
+    return f"return {score:.1f}  reward {reward:.1f}" + ("" if math.isnan(value) else f"  value {value:.1f}")
 
 
-def picture(env: gymnasium.Env, observation: dict[str, Any]) -> np.ndarray | None:
-    """What a person would see: the environment's own rendering, else its image observation, else nothing."""
+def picture(env: gymnasium.Env, seen: Observation) -> np.ndarray | None:
+    """What a person would see: the environment's own rendering, else an image it was seen by, else nothing."""
     frame: Any = env.render() if env.render_mode == "rgb_array" else None
-    if frame is None and "image" in observation:
-        frame = observation["image"]
+    if frame is None:
+        frame = next((value for value in seen.values() if value.ndim == 3 and value.dtype == np.uint8), None)
     if frame is None:
         return None
-    frame = np.asarray(frame)
-    return np.ascontiguousarray(frame[..., :3] if frame.shape[-1] >= 3 else np.repeat(frame[..., -1:], 3, -1))
+    return rgb(np.asarray(frame)[None])[0]
 
 
 def save_gif(episode: Played, folder: Path, fps: int) -> Path | None:
@@ -82,7 +120,7 @@ def save_gif(episode: Played, folder: Path, fps: int) -> Path | None:
         return None
     path = folder / f"episode_{episode.number:03d}_reward_{episode.score:.0f}_steps_{episode.length}.gif"
     folder.mkdir(parents=True, exist_ok=True)
-    write_gif(path, upscale(np.stack(episode.frames), 240), fps)
+    write_gif(path, upscale(np.stack(episode.frames), MIN_SIDE), fps)
     return path
 
 
@@ -93,9 +131,10 @@ def open_screen(fps: int) -> Screen | None:
     try:
         import pygame
 
-        return Window(pygame, fps)
+        window = Window(pygame, fps)
     except (ImportError, RuntimeError):
         return None
+    return None if pygame.display.get_driver() in UNSEEN else window
 
 
 class Window:

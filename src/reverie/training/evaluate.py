@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -14,6 +13,7 @@ from ..agents.base import Agent, Mode
 from ..collect.collector import playable
 from ..data.rows import Episode, Rows
 from ..envs.rows import RowStream
+from .film import Film
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,6 @@ class Evaluation:
         return figures
 
 
-LONGEST_CLIP = 600
-"""Frames filmed of one episode."""
-
-FILM_SECONDS = 10.0
-"""Time spent on drawing in one evaluation: MuJoCo without a GPU draws ten pictures a second."""
-
 LONGEST_EPISODE = 30_000
 """Steps after which an episode that does not end is counted as it stands; Atari's own limit is 27,000."""
 
@@ -61,6 +55,8 @@ class Evaluator:
 
     def __init__(self, stream: RowStream, device: torch.device, episodes: int, clips: int = 0) -> None:
         self.stream, self.device, self.episodes, self.clips = stream, device, episodes, clips
+        self.stride = 1
+        """Steps between two frames of the next film, by what the last one took."""
 
     @torch.inference_mode()
     def evaluate(
@@ -80,19 +76,15 @@ class Evaluator:
     def _episodes(self, agent: Agent, mode: Mode, stop: Callable[[], bool]) -> Evaluation | None:
         quota = np.array([len(range(i, self.episodes, self.stream.count)) for i in range(self.stream.count)])
         rows, carry = self.stream.begin(), agent.initial_carry(self.stream.count)
-        frames: list[list[np.ndarray]] = [[] for _ in range(min(self.clips, self.stream.count))]
-        filming = np.ones(len(frames), dtype=bool)
+        film = Film(min(self.clips, self.stream.count), self.stride)
+        film.look(rows["is_last"], self.stream.pictures)
         done: list[Episode] = []
-        spent = 0.0
         while quota.any():
             if stop():
                 return None
-            if filming.any() and spent < FILM_SECONDS:
-                start = time.perf_counter()
-                self._film(rows, frames, filming)
-                spent += time.perf_counter() - start
             added, carry = agent.act(self._tensors(rows), carry, mode)
             rows = self.stream.step(playable(added["action"], self.stream.action_space))
+            film.look(rows["is_last"], self.stream.pictures)
             for episode in self.stream.finished:
                 if quota[episode.env] > 0 and not episode.broken:
                     quota[episode.env] -= 1
@@ -100,13 +92,8 @@ class Evaluator:
             for env in np.flatnonzero((self.stream.length >= LONGEST_EPISODE) & (quota > 0)):
                 quota[env] = 0
                 done.append(Episode(int(env), float(self.stream.score[env]), int(self.stream.length[env])))
-        return Evaluation(done, [np.stack(clip) for clip in frames if clip])
-
-    def _film(self, rows: Rows, frames: list[list[np.ndarray]], filming: np.ndarray) -> None:
-        for i, (clip, picture) in enumerate(zip(frames, self.stream.pictures(len(frames)))):
-            if filming[i] and picture is not None:
-                clip.append(picture)
-            filming[i] &= not rows["is_last"][i] and len(clip) < LONGEST_CLIP
+        self.stride = film.next_stride
+        return Evaluation(done, film.clips)
 
     def _tensors(self, rows: Rows) -> dict[str, torch.Tensor]:
         return {key: torch.from_numpy(value).to(self.device) for key, value in rows.items()}

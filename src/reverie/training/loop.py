@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..agents.base import Agent, Mode
+from ..agents.base import Agent, Learned, Mode
 from ..collect.collector import Collector
 from ..config.schema import RunConfig
 from ..data.counters import Counters
@@ -16,6 +16,7 @@ from ..log.video import reel
 from . import checkpoint
 from .evaluate import Evaluator
 from .interrupt import Interrupt
+from .rehearsal import Rehearsal
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Run:
     evaluator: Evaluator | None
     logger: Logger
     counters: Counters
+    rehearsal: Rehearsal | None = None
     frames_per_step: int = 1
     log_every: int = 0
     best: float = float("-inf")
@@ -56,13 +58,18 @@ class Run:
         """Collect one chunk of rows and learn from it."""
         self.agent.schedule(self.counters.progress)
         chunk = self.collector.collect(self.agent.rollout)
-        learned = self.agent.learn_rollout(chunk.rows)
         self.counters.step += chunk.steps
         self.counters.frames += chunk.steps * self.frames_per_step
-        self.counters.updates += learned.updates
         self.counters.episodes += sum(not episode.broken for episode in chunk.episodes)
-        self.logger.add(learned.metrics)
         self.logger.episodes(chunk.episodes)
+        self.learned(self.agent.learn_rollout(chunk.rows))
+        for learned in self.rehearsal.learn(self.agent, chunk) if self.rehearsal else ():
+            self.learned(learned)
+
+    def learned(self, learned: Learned) -> None:
+        """Count what was learned."""
+        self.counters.updates += learned.updates
+        self.logger.add(learned.metrics)
 
     def log(self, before: int, evaluated: bool = False) -> None:
         """Write a line of the log if one is due; an evaluation always makes it so."""
@@ -81,11 +88,15 @@ class Run:
         due = last or crossed(self.evaluated, step, self.config.eval_every)
         if self.evaluator is None or not due:
             return False
-        mode: Mode = "train" if self.config.eval_stochastic else "eval"
-        result = self.evaluator.evaluate(self.agent, mode, lambda: self.stop.raised)
+        with self.logger.paused():
+            return self._evaluate(self.evaluator)
+
+    def _evaluate(self, evaluator: Evaluator) -> bool:
+        mode: Mode = "sample" if self.config.eval_stochastic else "eval"
+        result = evaluator.evaluate(self.agent, mode, lambda: self.stop.raised)
         if result is None:
             return False
-        self.evaluated = step
+        self.evaluated = self.counters.step
         self.evaluation = result.summary()
         self.logger.add({f"eval/{name}": value for name, value in self.evaluation.items()})
         if result.clips:
@@ -108,7 +119,10 @@ class Run:
 
     def save(self, name: str) -> None:
         """Write a checkpoint of everything that changes."""
-        checkpoint.save(self.folder / checkpoint.FOLDER / f"{name}.pt", self.state())
+        state = self.state()
+        if name == "latest" and self.rehearsal is not None:
+            state["rehearsal"] = self.rehearsal.state()
+        checkpoint.save(self.folder / checkpoint.FOLDER / f"{name}.pt", state)
 
     def state(self) -> dict[str, Any]:
         """All that a resumed run needs to go on as if it had not stopped."""
@@ -128,6 +142,8 @@ class Run:
         self.agent.restore(saved["agent"])
         self.collector.restore(saved["collector"])
         self.logger.load_state_dict(saved["logger"])
+        if self.rehearsal is not None:
+            self.rehearsal.restore(saved["rehearsal"])
         self.best, self.evaluated, self.evaluation = saved["best"], saved["evaluated"], saved["evaluation"]
 
 

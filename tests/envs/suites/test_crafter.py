@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from reverie.config.errors import UserError
 from reverie.config.schema import CrafterConfig, EnvConfig
 from reverie.envs.registry import Suite
-from reverie.envs.suites.crafter import SUITE, CrafterEnv, crafter_score, make
+from reverie.envs.suites.crafter import SUITE, CrafterEnv, make
 
 SMALL = CrafterConfig(area=32)
 """A quarter of the usual world: making one takes most of a second."""
@@ -130,11 +129,3 @@ def test_size_and_area_are_obeyed() -> None:
     assert make("reward", EnvConfig(), True).observation_space.shape == (64, 64, 3)
     with pytest.raises(UserError, match="at least 9"):
         make("reward", EnvConfig(crafter=CrafterConfig(area=5)), True)
-
-
-def test_score_is_the_geometric_mean_in_percent() -> None:
-    assert crafter_score([1.0, 0.0]) == pytest.approx(math.sqrt(101) - 1)
-    assert crafter_score([0.5, 0.5]) == pytest.approx(50.0)
-    # 1 + 3, 1 + 15 and 1 + 63 are powers of 2: 2, 4 and 6, whose mean is 4, and 2 ** 4 - 1 is 15.
-    assert crafter_score([0.03, 0.15, 0.63]) == pytest.approx(15.0)
-    assert crafter_score([0.0] * 22) == 0.0

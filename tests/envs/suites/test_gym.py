@@ -15,13 +15,13 @@ from gymnasium.vector import AutoresetMode
 
 from reverie.config.errors import UserError
 from reverie.config.schema import EnvConfig
-from reverie.envs.registry import Suite
+from reverie.envs.registry import Suite, extra
 from reverie.envs.suites.gym import SUITE, make, make_vector
 
 Installed = Callable[[Suite], Suite]
-BOX2D = replace(SUITE, needs=("Box2D",), install="pip install 'reverie[box2d]'")
-MUJOCO = replace(SUITE, needs=("mujoco",), install="pip install 'reverie[mujoco]'")
-ALE = replace(SUITE, needs=("ale_py",), install="pip install 'reverie[atari]'")
+BOX2D = replace(SUITE, needs=("Box2D",), install=extra("box2d"))
+MUJOCO = replace(SUITE, needs=("mujoco",), install=extra("mujoco"))
+ALE = replace(SUITE, needs=("ale_py",), install=extra("atari"))
 
 
 class Plain(gymnasium.Env):
@@ -141,7 +141,9 @@ def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "Box2D", None)
-    with pytest.raises(UserError, match=r"gym_LunarLander-v3.*pip install 'reverie\[box2d\]'"):
+    with pytest.raises(
+        UserError, match=r"gym_LunarLander-v3.*make setup-suites, or pip install -e '\.\[box2d\]', in the checkout"
+    ):
         make("LunarLander-v3", EnvConfig(), True)
 
 

@@ -28,7 +28,7 @@ def _installed(installed: Callable[[Suite], Suite]) -> None:
 
 def stage(name: str = "1-1", **options: Any) -> Mario:
     mario = MarioConfig(
-        **{key: options.pop(key) for key in ("actions", "flag_bonus", "death_penalty") if key in options}
+        **{key: options.pop(key) for key in ("actions", "flag_bonus", "death_penalty", "noops") if key in options}
     )
     env = SUITE.make(name, EnvConfig(mario=mario, **options), True)
     assert isinstance(env, Mario)
@@ -215,3 +215,13 @@ def test_a_closed_game_cannot_be_played() -> None:
     env.close()
     with pytest.raises(AttributeError):
         env.render()
+
+
+def test_idle_frames_are_drawn_from_the_seed() -> None:
+    env = stage(noops=60)
+    clocks = [env.reset(seed=seed)[1]["time"] for seed in range(12)]
+    assert len(set(clocks)) > 1 and max(clocks) <= 400 and min(clocks) >= 397
+    np.testing.assert_array_equal(env.reset(seed=3)[0], env.reset(seed=3)[0])
+    assert env.step(NOOP)[1] <= 0.0  # nothing is paid for the time before
+    plain = stage()
+    assert {plain.reset(seed=seed)[1]["time"] for seed in range(12)} == {400}

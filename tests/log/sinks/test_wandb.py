@@ -41,5 +41,5 @@ WandbSink(Path(sys.argv[1]), LogConfig(), {}).close()
 
 def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match=r"pip install 'reverie\[wandb\]'"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[wandb\]' in the checkout"):
         WandbSink(tmp_path, LogConfig(), {})

@@ -25,7 +25,7 @@ from ...config.errors import UserError, nearest
 from ...config.schema import AtariConfig, EnvConfig
 from ..images import AreaResize
 from ..process import core_count
-from ..registry import Suite
+from ..registry import Suite, extra
 
 REPEAT = 4
 FRAMES = 108_000
@@ -296,7 +296,7 @@ SUITE = Suite(
     tasks=tasks,
     example="atari_pong",
     needs=("ale_py",),
-    install="pip install 'reverie[atari]'",
+    install=extra("atari"),
     repeat=REPEAT,
     handles=frozenset({"repeat", "size", "gray", "stack", "time_limit"}),
     make_vector=make_vector,

@@ -1,13 +1,11 @@
 """Crafter: an open world with 22 achievements; `crafter_reward`, and `crafter_noreward` for exploration without reward.
 
-The score of the benchmark is `crafter_score` of the shares of training episodes that unlocked each achievement.
+The benchmark's score is worked out over all training episodes where episodes are counted (log/episodes.py).
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
@@ -15,7 +13,7 @@ import numpy as np
 
 from ...config.errors import UserError
 from ...config.schema import EnvConfig
-from ..registry import Suite
+from ..registry import Suite, extra
 
 SIZE = 64
 LENGTH = 10_000
@@ -90,12 +88,6 @@ def summary(achievements: dict[str, int]) -> dict[str, float]:
     return {f"achievement/{name}": float(count > 0) for name, count in achievements.items()}
 
 
-def crafter_score(success_rates: Iterable[float]) -> float:
-    """The benchmark's score in percent: the geometric mean of the success rates, each given as a share of 0 to 1."""
-    logs = [math.log1p(100 * rate) for rate in success_rates]
-    return math.expm1(sum(logs) / len(logs))
-
-
 def make(name: str, options: EnvConfig, training: bool) -> gymnasium.Env:
     """The world, with rewards or without."""
     if options.crafter.area < SMALLEST_AREA:
@@ -116,6 +108,6 @@ SUITE = Suite(
     tasks=tasks,
     example="crafter_reward",
     needs=("crafter",),
-    install="pip install 'reverie[crafter]'",
+    install=extra("crafter"),
     handles=frozenset({"size", "time_limit"}),
 )

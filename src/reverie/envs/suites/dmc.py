@@ -18,7 +18,7 @@ import numpy as np
 from ...config.errors import UserError, nearest
 from ...config.schema import DMCConfig, EnvConfig
 from .. import opengl
-from ..registry import Suite
+from ..registry import Suite, extra
 
 REPEAT = 2
 SIZE = 64
@@ -206,7 +206,7 @@ SUITE = Suite(
     tasks=tasks,
     example="dmc_walker_walk",
     needs=("dm_control", "mujoco"),
-    install="pip install 'reverie[dmc]'",
+    install=extra("dmc"),
     repeat=REPEAT,
     handles=frozenset({"repeat", "size"}),
 )

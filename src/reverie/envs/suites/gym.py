@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from ...config.errors import UserError, nearest
 from ...config.schema import EnvConfig
 from .. import opengl
-from ..registry import Suite
+from ..registry import Suite, extra
 
 EXTRAS = {"gymnasium.envs.box2d": ("Box2D", "box2d"), "gymnasium.envs.mujoco": ("mujoco", "mujoco")}
 """Where Gymnasium's own environments live that need more: the module they need and our extra that brings it."""
@@ -97,7 +97,7 @@ def registered(name: str) -> EnvSpec:
     """What Gymnasium's registry knows of an id."""
     if name.startswith("ALE/"):
         if importlib.util.find_spec("ale_py") is None:
-            raise UserError(f"task 'gym_{name}' needs ale_py: pip install 'reverie[atari]'")
+            raise UserError(f"task 'gym_{name}' needs ale_py: {extra('atari')}")
         gymnasium.register_envs(importlib.import_module("ale_py"))
     try:
         return gymnasium.spec(name)
@@ -132,9 +132,9 @@ def hush_mujoco() -> None:
 
 def remedy(found: EnvSpec, error: Exception) -> str:
     """What to install for an environment that failed to load, or the error itself where that is not known."""
-    for place, (module, extra) in EXTRAS.items():
+    for place, (module, bringer) in EXTRAS.items():
         if str(found.entry_point).startswith(place) and importlib.util.find_spec(module) is None:
-            return f"pip install 'reverie[{extra}]'"
+            return f"it needs {module}: {extra(bringer)}"
     return str(error)
 
 

@@ -2,7 +2,7 @@
 
 Title screen, cut scenes and waits are skipped as in the package gym-super-mario-bros, and rewards agree with its own:
 the distance covered minus ticks of the game's clock. An episode ends with Mario's death or at the flag; the clock kills
-Mario when it runs out and is no time limit. Every episode of a stage begins alike: only the actions differ.
+Mario when it runs out and is no time limit. Every episode of a stage begins alike, unless idle frames go before it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...config.errors import UserError
 from ...config.schema import EnvConfig
 from ..images import AreaResize
 from ..registry import Suite
-from .nes import DOWN, LEFT, RIGHT, START, UP, A, B, Emulator, package_folder
+from .nes import DOWN, INSTALL, LEFT, RIGHT, START, UP, A, B, Emulator, package_folder
 
 REPEAT = 4
 WALKS = (0, RIGHT, RIGHT | A, RIGHT | B, RIGHT | A | B)
@@ -169,6 +169,9 @@ class Mario(gymnasium.Env):
         """The first observation of a new episode."""
         super().reset(seed=seed)
         self.game = self.start(self.stages[int(self.np_random.integers(len(self.stages)))])
+        for _ in range(int(self.np_random.integers(self.options.noops + 1))):
+            self.game.console.frame()
+            self.game.skip()
         self.steps, self.x, self.clock = 0, self.game.x, self.game.clock
         return self.resize(self.render()), self.game.info()
 
@@ -226,7 +229,7 @@ SUITE = Suite(
     tasks=tasks,
     example="mario_1-1",
     needs=("nes_py", "gym_super_mario_bros"),
-    install="pip install --no-deps nes-py==8.2.1 gym-super-mario-bros==7.4.0",
+    install=INSTALL,
     repeat=REPEAT,
     handles=frozenset({"repeat", "size", "time_limit"}),
 )

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...config.errors import UserError
 from ...config.schema import EnvConfig
-from ..registry import Suite
+from ..registry import Suite, extra
 
 GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 TIME_LIMIT = 5000
@@ -122,6 +122,6 @@ SUITE = Suite(
     tasks=tasks,
     example="minatar_breakout",
     needs=("minatar",),
-    install="pip install 'reverie[minatar]'",
+    install=extra("minatar"),
     handles=frozenset({"size", "gray"}),
 )

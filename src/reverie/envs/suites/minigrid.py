@@ -25,7 +25,7 @@ from gymnasium.wrappers import TimeLimit
 
 from ...config.schema import EnvConfig
 from ..images import AreaResize
-from ..registry import Suite
+from ..registry import Suite, extra
 
 SIZE = 64
 TILE_PIXELS = 8
@@ -142,6 +142,6 @@ SUITE = Suite(
     tasks=tasks,
     example="minigrid_Empty-5x5-v0",
     needs=("minigrid",),
-    install="pip install 'reverie[minigrid]'",
+    install=extra("minigrid"),
     handles=frozenset({"size", "time_limit"}),
 )

@@ -15,18 +15,20 @@ from pathlib import Path
 import numpy as np
 
 from ...config.errors import UserError
+from ..registry import obtained
 
 A, B, SELECT, START, UP, DOWN, LEFT, RIGHT = (1 << bit for bit in range(8))
 """Buttons of the controller, to be added up."""
 
 RAM_SIZE = 0x800
+INSTALL = obtained("pip install --no-deps -r requirements/mario.txt")
 
 
 def package_folder(name: str) -> Path:
     """The folder of an installed package, found without importing it."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise UserError(f"the package {name} is not installed: pip install --no-deps {name.replace('_', '-')}")
+        raise UserError(f"the package {name} is not installed: {INSTALL}")
     return Path(spec.origin).parent
 
 

@@ -103,7 +103,7 @@ def installed() -> Any:
         importlib.import_module("mlflow.tracking")
         return found
     except ImportError as error:
-        raise UserError("MLflow is not installed: pip install 'reverie[mlflow]'") from error
+        raise UserError("MLflow is not installed: pip install -e '.[mlflow]' in the checkout of Reverie") from error
 
 
 def client(mlflow: Any, uri: str) -> Any:

@@ -67,4 +67,4 @@ def installed() -> Any:
     try:
         return importlib.import_module("wandb")
     except ImportError as error:
-        raise UserError("Weights & Biases is not installed: pip install 'reverie[wandb]'") from error
+        raise UserError("Weights & Biases is not installed: pip install -e '.[wandb]' in the checkout of Reverie") from error

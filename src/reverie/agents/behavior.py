@@ -1,0 +1,184 @@
+"""Actor and critic, which learn in the world model's imagination."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..config.dreamer import BehaviorConfig
+from ..data.rows import Batch
+from ..losses.actor import arrival_weight, mixed, reinforce, survival
+from ..losses.returns import arrival_return, lambda_return
+from ..nn.actions import ActionDist, Policy
+from ..nn.frozen import frozen
+from ..nn.heads import NumberHead
+from ..nn.layers import Layers
+from ..nn.outputs import make_output
+from ..nn.scale import ReturnRange
+from ..world.model import WorldModel
+from ..world.rssm import State
+
+
+@dataclass(frozen=True)
+class Imagined:
+    """Trajectories dreamt from a start: everything has a leading (H + 1, B) but the actions (H, B)."""
+
+    state: State
+    action: Tensor
+    reward: Tensor
+    cont: Tensor
+    value: Tensor
+
+
+class Behavior(nn.Module):
+    """A policy, the value of states under it, and how both learn."""
+
+    def __init__(self, features: int, policy: Policy, config: BehaviorConfig, make: Layers, bins: int) -> None:
+        super().__init__()
+        self.config = config
+        self.policy = policy
+        width = config.units if config.actor_layers else features
+        self.actor = nn.Sequential(
+            make.mlp(features, config.units, config.actor_layers),
+            make.linear(width, policy.outputs, config.actor_scale, last=True),
+        )
+        output = make_output(config.critic_head, bins)
+        scale = 1.0 if config.critic_head == "normal" else 0.0  # two-hot critics begin at exactly zero
+        self.critic = NumberHead(make, features, config.units, config.critic_layers, output, scale)
+        self.slow = copy.deepcopy(self.critic).requires_grad_(False) if config.slow != "none" else None
+        self.range = ReturnRange(config.return_low, config.return_high, config.return_rate)
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+        self.through_dynamics = config.gradient in ("dynamics", "mixed") or (
+            config.gradient == "auto" and not policy.discrete
+        )
+        self.mix = config.mix if config.gradient == "mixed" else float(self.through_dynamics)
+        self.entropy = config.entropy
+
+    def schedule(self, progress: float) -> None:
+        """Set the weights that change over a run."""
+        config = self.config
+        if config.gradient == "mixed":
+            self.mix = between(config.mix, config.mix_end, progress)
+        self.entropy = between(config.entropy, config.entropy_end, progress)
+
+    def forward(self, feature: Tensor) -> ActionDist:
+        """The policy at features (..., F)."""
+        return self.policy(self.actor(feature))
+
+    @property
+    def judge(self) -> NumberHead:
+        """The critic that returns and baselines come from."""
+        return self.slow if self.slow is not None and self.config.slow_target else self.critic
+
+    def imagine(self, world: WorldModel, start: State, generator: torch.Generator) -> Imagined:
+        """Trajectories of this policy from a start (B,), with gradients through the dynamics where the actor needs them."""
+        held: AbstractContextManager[None] = frozen(world, self.critic) if self.through_dynamics else torch.no_grad()
+        with held:
+            state, action = world.rssm.imagine(start, lambda at, _: self._act(at, generator), self.config.horizon, generator)
+            reward, cont, value = world.reward(state), world.cont(state), self.judge.pred(state.feature)
+        return Imagined(state, action, reward, cont, value)
+
+    def _act(self, state: State, generator: torch.Generator) -> Tensor:
+        if not self.through_dynamics:
+            return self(state.feature).sample(generator)
+        with torch.enable_grad():
+            return self(state.feature.detach()).rsample(generator)
+
+    def losses(
+        self, world: WorldModel, start: State, is_terminal: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Imagined returns (B,) at a start (B,), the losses (H, B) of actor and critic, and metrics."""
+        config = self.config
+        dream = self.imagine(world, start.detach(), generator)
+        cont = dream.cont
+        if config.true_start:
+            first = (~is_terminal).float().unsqueeze(0) * world.gamma
+            cont = torch.cat([first, cont[1:]])
+        trace = torch.full_like(cont, config.lam)
+        returned = arrival_return if config.arrival else lambda_return
+        returns = returned(dream.reward, dream.value, cont, trace)  # (H, B)
+        weight = survival(cont).detach()
+        feature = dream.state.feature.detach()
+        actor, entropy = self._actor_loss(dream, feature, returns, weight)
+        losses = {"actor": actor}
+        counts = arrival_weight(cont).detach() if config.arrival else weight
+        losses["critic"] = self.critic_loss(feature[:-1], returns.detach()) * counts[:-1]
+        if not config.train_start:
+            losses["critic"] = losses["critic"][1:]
+        metrics = {
+            "entropy": entropy.mean(),
+            "imagined_reward": dream.reward.detach().mean(),
+            "imagined_value": dream.value.detach().mean(),
+            "imagined_return": returns.detach().mean(),
+            "imagined_cont": cont.detach().mean(),
+            "return_range": self.range.range,
+        }
+        return returns[0].detach(), losses, metrics
+
+    def _actor_loss(
+        self, dream: Imagined, feature: Tensor, returns: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of every action (what followed it, as an advantage or through the dynamics) and its entropy."""
+        config = self.config
+        scale = self.range(returns) if config.return_norm else 1.0
+        # where a value includes its state's own reward, an action is paid by the return of the state it leads to
+        paid = returns[1:] if config.arrival else returns
+        steps = len(paid)
+        policy = self(feature[:steps])
+        objective = paid / scale
+        if self.mix < 1:
+            advantage = (paid - dream.value[:steps]) / scale
+            score = reinforce(policy.logp(dream.action[:steps].detach()), advantage)
+            objective = mixed(objective, score, self.mix) if self.mix > 0 else score
+        entropy = policy.entropy()
+        regular = entropy if config.regularizer == "entropy" else -policy.divergence()
+        return -weight[:steps] * (objective + self.entropy * regular), entropy.detach()
+
+    def critic_loss(self, feature: Tensor, target: Tensor) -> Tensor:
+        """The loss (...) of returns at features, and of straying from the slow critic."""
+        outputs = self.critic(feature)
+        loss = self.critic.output.loss(outputs, target)
+        if self.slow is not None and self.config.slow_scale:
+            with torch.no_grad():
+                slow = self.slow.pred(feature)
+            loss = loss + self.config.slow_scale * self.critic.output.loss(outputs, slow)
+        return loss
+
+    def replay_loss(self, state: State, rows: Batch, boot: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+        """The critic's loss (B, T - 1) on replayed rows, and its values (B, T) there.
+
+        Rewards are the replayed ones, and the values between are the imagined returns `boot` (B, T) at each state. The
+        gradient reaches the world model through the states.
+        """
+        reward, boot = rows["reward"].T, boot.T  # (T, B)
+        discount = gamma * (~rows["is_terminal"].T).float()
+        trace = self.config.lam * (~rows["is_last"].T).float()
+        returned = arrival_return if self.config.arrival else lambda_return
+        target = returned(reward, boot, discount, trace).T  # (B, T - 1)
+        weight = (~rows["is_last"][:, :-1]).float()
+        loss = self.critic_loss(state.feature[:, :-1], target) * weight
+        with torch.no_grad():
+            value = self.critic.pred(state.feature)
+        return loss, value
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Let the slow critic follow the critic, after an update."""
+        self.updates.add_(1)
+        if self.slow is None:
+            return
+        if self.config.slow == "average":
+            rate = torch.full((), self.config.slow_rate, device=self.updates.device)
+        else:
+            rate = (self.updates % self.config.slow_every == 0).float()
+        for slow, fast in zip(self.slow.parameters(), self.critic.parameters()):
+            slow.lerp_(fast, rate)
+
+
+def between(start: float, end: float | None, progress: float) -> float:
+    """A weight that goes linearly from start to end over a run; None stays."""
+    return start if end is None else start + (end - start) * min(1.0, progress)

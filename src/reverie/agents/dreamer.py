@@ -1,0 +1,220 @@
+"""Dreamer (Hafner et al., 2019, 2020, 2023): learn a world model from replayed rows, and a behaviour by dreaming in it.
+
+One agent for all generations: what differs between them is in the configuration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from ..config.dreamer import OptimConfig
+from ..config.schema import Config
+from ..data.rows import Batch
+from ..nn.actions import ActionCode, Policy
+from ..nn.layers import Layers
+from ..nn.optim import Stepper
+from ..nn.precision import in_half
+from ..world.model import Window, WorldModel
+from ..world.rssm import State
+from .base import Agent, Learned, Mode, restore_random
+from .behavior import Behavior
+
+
+Memory = dict[str, Tensor]
+"""What the agent remembers from row to row: `deter` and `stoch` of its state, and the `action` it took there."""
+
+
+class Dreamer(Agent):
+    """Acts on filtered states, learns from windows of the past."""
+
+    failed: Tensor
+    skipped: Tensor
+
+    def __init__(
+        self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device
+    ) -> None:
+        super().__init__()
+        world, behavior = config.world, config.behavior
+        self.device, self.replay = device, config.replay
+        self.keys = (*observation, "reward", "is_first", "is_last", "is_terminal")
+        self.code = ActionCode(action)
+        self.world = WorldModel(observation, self.code.size, world, behavior.gamma)
+        make = Layers(world.norm, world.activation, world.init)
+        policy = Policy(
+            action, behavior.continuous, behavior.unimix, behavior.min_std, behavior.max_std, behavior.init_std
+        )
+        self.behavior = Behavior(self.world.features, policy, behavior, make, world.bins)
+        self.to(device)
+        self.half = in_half(world.precision, device)
+        self.generator = torch.Generator(device).manual_seed(config.seed)
+        self.steppers = self._steppers(config.optim)
+        self.acted = 0
+        self.carried: tuple[State, Tensor] | None = None
+        self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))
+        self.register_buffer("failed", torch.zeros((), dtype=torch.int64, device=device))
+
+    def _steppers(self, optim: OptimConfig) -> dict[str, Stepper]:
+        groups: dict[str, tuple[nn.Module, ...]] = {"model": (self.world,)}
+        behavior = {"actor": self.behavior.actor, "critic": self.behavior.critic}
+        if optim.joint:
+            groups = {"model": (self.world, *behavior.values())}
+        else:
+            groups |= {name: (module,) for name, module in behavior.items()}
+        return {
+            name: Stepper([p for module in modules for p in module.parameters()], getattr(optim, name))
+            for name, modules in groups.items()
+        }
+
+    def initial_carry(self, batch: int) -> Memory:
+        """The state before the first row."""
+        with torch.no_grad():
+            state = self.world.rssm.initial(batch)
+        return {**state._asdict(), "action": torch.zeros(batch, self.code.size, device=self.device)}
+
+    @torch.no_grad()
+    def act(self, rows: Batch, carry: Memory, mode: Mode) -> tuple[Batch, Memory]:
+        """Actions at rows (N, ...), with the latents they were chosen on."""
+        with self._precision():
+            before = State(carry["deter"], carry["stoch"])
+            state = self.world.filter_step(before, carry["action"], rows, self.generator)
+            feature = state.feature
+            policy = self.behavior(feature)
+            vector = policy.mode() if mode == "eval" else policy.sample(self.generator)
+        if mode == "train":
+            action = self._explored(vector)
+            latent = self.world.rssm.latent
+            added = {"action": action, "deter": state.deter.bfloat16(), "stoch": latent.pack(state.stoch)}
+        else:
+            action = self.code.decode(vector)
+            added = {"action": action, "value": self.behavior.critic.pred(feature)}
+        return added, {**state._asdict(), "action": self.code.encode(action)}
+
+    def _explored(self, vector: Tensor) -> Tensor:
+        """Actions while collecting: random at first, then with what noise the configuration asks for."""
+        config, discrete = self.behavior.config, self.behavior.policy.discrete
+        self.acted += len(vector)
+        if self.acted <= self.replay.prefill:
+            return self.code.random(len(vector), self.generator)
+        if config.noise and not discrete:
+            noise = torch.randn(vector.shape, generator=self.generator, device=vector.device)
+            return self.code.decode((vector + config.noise * noise).clamp(-1, 1))
+        action = self.code.decode(vector)
+        if config.epsilon and discrete:
+            chance = torch.rand(len(vector), generator=self.generator, device=vector.device)
+            random = self.code.random(len(vector), self.generator)
+            chosen = (chance < config.epsilon).reshape(-1, *[1] * (action.dim() - 1))
+            action = torch.where(chosen, random, action)
+        return action
+
+    def window(self, rows: Batch) -> Window:
+        """A sampled batch (B, T + context) as a window to learn from, begun as the configuration says."""
+        action = self.code.encode(rows["action"])
+        is_first = rows["is_first"]
+        if self.replay.start == "stored":
+            start = State(rows["deter"][:, 0].float(), self.world.rssm.latent.unpack(rows["stoch"][:, 0]))
+            trained = {key: rows[key][:, 1:] for key in self.keys}
+            return Window(trained, start, action[:, :-1], is_first[:, 1:])
+        start, before = self.world.rssm.initial(len(action)), torch.zeros_like(action[:, 0])
+        forget = torch.ones_like(is_first[:, 0])
+        if self.replay.start == "carried" and self.carried is not None:
+            start, before = self.carried
+            forget = ~rows["continues"]
+        led = torch.cat([before.unsqueeze(1), action[:, :-1]], 1)
+        first = torch.cat([(is_first[:, 0] | forget).unsqueeze(1), is_first[:, 1:]], 1)
+        return Window({key: rows[key] for key in self.keys}, start, led, first)
+
+    def learn_replay(self, rows: Batch) -> Learned:
+        """One update of world model, actor and critic on a sampled batch."""
+        window = self.window(rows)
+        for stepper in self.steppers.values():
+            stepper.zero()
+        with self._precision():
+            state, losses, metrics = self._losses(window)
+        means = {name: loss.mean() for name, loss in losses.items()}
+        torch.stack(list(means.values())).sum().backward()
+        norms = {name: stepper.norm() for name, stepper in self.steppers.items()}
+        finite = torch.isfinite(torch.stack(list(norms.values()))).all()
+        for name, stepper in self.steppers.items():
+            stepper.step(norms[name], finite)
+        self.behavior.follow()
+        self.skipped += ~finite
+        self.failed.add_(1).mul_(~finite)
+        if self.replay.start == "carried":
+            last = state.detach()
+            self.carried = State(last.deter[:, -1], last.stoch[:, -1]), self.code.encode(rows["action"][:, -1])
+        metrics |= {f"train/{name}_loss" if name in TRAINED else f"world/{name}_loss": x for name, x in means.items()}
+        metrics |= {f"train/{name}_grad_norm": norm for name, norm in norms.items()}
+        metrics["train/skipped"] = self.skipped.float()
+        detached = {name: value.detach() for name, value in metrics.items()}
+        return Learned(detached, self._writeback(rows, state, losses, finite), updates=1)
+
+    def _losses(self, window: Window) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
+        """States of a window, the losses of everything, and metrics."""
+        state, losses, seen = self.world.losses(window, self.generator)
+        metrics = {f"world/{name}": value for name, value in seen.items()}
+        rows = window.rows
+        boot, found, seen = self.behavior.losses(
+            self.world, state.flat(), rows["is_terminal"].flatten(), self.generator
+        )
+        losses |= found
+        metrics |= {f"train/{name}": value for name, value in seen.items()}
+        scale = self.behavior.config.replay_scale
+        if scale:
+            loss, value = self.behavior.replay_loss(
+                state, rows, boot.reshape(rows["is_first"].shape), self.world.gamma
+            )
+            losses["replay_critic"] = scale * loss
+            metrics["train/real_value"] = value.mean()
+        return state, losses, metrics
+
+    @torch.no_grad()
+    def _writeback(self, rows: Batch, state: State, losses: dict[str, Tensor], finite: Tensor) -> Batch:
+        """Refreshed latents of the rows (B, T + context), the old ones where nothing was learned."""
+        latent = self.world.rssm.latent
+        fresh = {"deter": state.deter.bfloat16(), "stoch": latent.pack(state.stoch)}
+        context = rows["is_first"].shape[1] - state.deter.shape[1]
+        written = {}
+        for key, value in fresh.items():
+            old = rows[key]
+            kept = torch.cat([old[:, :context], value], 1) if context else value
+            written[key] = torch.where(finite, kept, old)
+        return written
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
+
+    def failures(self) -> Tensor:
+        """How many updates in a row came to nothing for numbers that are not finite."""
+        return self.failed
+
+    def schedule(self, progress: float) -> None:
+        """Set what changes over a run."""
+        self.behavior.schedule(progress)
+
+    def save(self) -> dict[str, Any]:
+        """Weights, statistics, optimisers, random state and the carried state."""
+        return super().save() | {
+            "optimizers": {name: stepper.state_dict() for name, stepper in self.steppers.items()},
+            "generator": self.generator.get_state(),
+            "acted": self.acted,
+            "carried": None if self.carried is None else [*self.carried[0], self.carried[1]],
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Take back what `save` gave."""
+        super().restore(saved)
+        for name, stepper in self.steppers.items():
+            stepper.load_state_dict(saved["optimizers"][name])
+        restore_random(self.generator, saved["generator"])
+        self.acted = int(saved["acted"])
+        if saved["carried"] is not None:
+            deter, stoch, action = (x.to(self.device) for x in saved["carried"])
+            self.carried = State(deter, stoch), action
+
+
+TRAINED = ("actor", "critic", "replay_critic")
+"""Losses of the behaviour; all others are the world model's."""

@@ -1,0 +1,134 @@
+"""What the outputs of a head mean: each answers `pred` (the expected value) and `loss` (of a target)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+LIMIT = 20.0
+"""Two-hot bins reach from minus to plus symexp of this."""
+
+
+def symlog(x: Tensor) -> Tensor:
+    """Logarithm of the magnitude plus one, with the sign of x."""
+    return x.sign() * x.abs().log1p()
+
+
+def symexp(x: Tensor) -> Tensor:
+    """The inverse of symlog."""
+    return x.sign() * x.abs().expm1()
+
+
+class Output(Protocol):
+    """The meaning of outputs (..., size)."""
+
+    size: int
+
+    def pred(self, x: Tensor) -> Tensor: ...
+    def loss(self, x: Tensor, target: Tensor) -> Tensor: ...
+
+
+class Normal(nn.Module):
+    """A number, as the mean of a Gaussian with deviation 1."""
+
+    size = 1
+
+    def pred(self, x: Tensor) -> Tensor:
+        """The mean (...)."""
+        return x.squeeze(-1).float()
+
+    def loss(self, x: Tensor, target: Tensor) -> Tensor:
+        """Half the squared error (...)."""
+        return 0.5 * (self.pred(x) - target).square()
+
+
+class Bernoulli(nn.Module):
+    """A probability."""
+
+    size = 1
+
+    def pred(self, x: Tensor) -> Tensor:
+        """The probability (...)."""
+        return x.squeeze(-1).float().sigmoid()
+
+    def loss(self, x: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy with a probability (...)."""
+        return F.binary_cross_entropy_with_logits(x.squeeze(-1).float(), target, reduction="none")
+
+
+class Squares(nn.Module):
+    """A vector, by its squared errors summed up; in symlog space where that is asked for."""
+
+    def __init__(self, size: int, squash: bool) -> None:
+        super().__init__()
+        self.size, self.squash = size, squash
+
+    def pred(self, x: Tensor) -> Tensor:
+        """The vector (..., size)."""
+        return symexp(x.float()) if self.squash else x.float()
+
+    def loss(self, x: Tensor, target: Tensor) -> Tensor:
+        """Squared errors, summed (...)."""
+        return (x.float() - (symlog(target) if self.squash else target)).square().sum(-1)
+
+
+class Classes(nn.Module):
+    """Several classes, from logits side by side."""
+
+    def __init__(self, sizes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.sizes, self.size = sizes, sum(sizes)
+
+    def pred(self, x: Tensor) -> Tensor:
+        """Probabilities (..., size)."""
+        return torch.cat([part.softmax(-1) for part in x.float().split(self.sizes, -1)], -1)
+
+    def loss(self, x: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy with one-hot targets (..., size), summed (...)."""
+        logp = torch.cat([part.log_softmax(-1) for part in x.float().split(self.sizes, -1)], -1)
+        return -(logp * target).sum(-1)
+
+
+class TwoHot(nn.Module):
+    """A number, as a distribution over bins; a target falls on its two nearest bins.
+
+    With `raw` the bins lie at symexp of even distances and the mean is taken over them, otherwise they lie even in
+    symlog space and the mean is taken there (the form of 2023).
+    """
+
+    edges: Tensor
+
+    def __init__(self, bins: int = 255, raw: bool = True) -> None:
+        super().__init__()
+        assert bins % 2, "bins must be odd, so that one of them is zero"
+        self.size, self.raw = bins, raw
+        half = torch.linspace(-LIMIT, 0, bins // 2 + 1, dtype=torch.float64)
+        half = (symexp(half) if raw else half).float()
+        self.register_buffer("edges", torch.cat([half, -half[:-1].flip(0)]), persistent=False)
+
+    def pred(self, x: Tensor) -> Tensor:
+        """The expected number (...)."""
+        prob = x.float().softmax(-1)
+        middle = self.size // 2
+        # mirrored bins are subtracted first: an even distribution must give exactly 0, and bins reach 5e8
+        mirrored = prob[..., middle + 1 :] - prob[..., :middle].flip(-1)
+        mean = (mirrored * self.edges[middle + 1 :]).sum(-1)
+        return mean if self.raw else symexp(mean)
+
+    def loss(self, x: Tensor, target: Tensor) -> Tensor:
+        """Cross-entropy with the two-hot target (...)."""
+        target = target if self.raw else symlog(target)
+        logp = x.float().log_softmax(-1)
+        below = (torch.bucketize(target, self.edges, right=True) - 1).clamp(0, self.size - 2)
+        low, high = self.edges[below], self.edges[below + 1]
+        share = ((target - low) / (high - low)).clamp(0, 1)
+        low_logp, high_logp = (logp.gather(-1, index.unsqueeze(-1)).squeeze(-1) for index in (below, below + 1))
+        return -torch.lerp(low_logp, high_logp, share)
+
+
+def make_output(kind: str, bins: int) -> Normal | TwoHot:
+    """The output of that name, for a number."""
+    return Normal() if kind == "normal" else TwoHot(bins, raw=kind == "symexp_twohot")

@@ -1,0 +1,109 @@
+"""Learning from the past: new rows go into the replay, and updates on replayed windows follow at a fixed ratio."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..agents.base import Agent, Learned
+from ..collect.collector import Chunk
+from ..config.dreamer import ReplayConfig
+from ..config.errors import UserError
+from ..data.disk import Archive
+from ..data.replay import Replay
+from ..data.rows import Batch
+
+LOG = logging.getLogger("reverie")
+
+PATIENCE = 10
+"""Updates in a row that may fail for numbers that are not finite before the run stops."""
+DUMPS = 3
+"""Batches written down at most."""
+CHECK_EVERY = 50
+"""Updates between two looks at a GPU for such failures."""
+
+
+class Rehearsal:
+    """The replay, and how much is still to be learned from it."""
+
+    def __init__(self, replay: Replay, config: ReplayConfig, folder: Path) -> None:
+        self.replay, self.config, self.folder = replay, config, folder
+        self.archive = Archive(folder / "replay") if config.save else None
+        self.length = config.length + int(config.start == "stored")
+        self.collected = 0
+        self.waited = 0
+        self.due = 0.0
+        self.started = False
+        self.updates = 0
+        self.dumps = 0
+
+    def learn(self, agent: Agent, chunk: Chunk) -> Iterator[Learned]:
+        """Remember a chunk's rows, then make the updates that are due, one at a time."""
+        self.replay.add({key: rows[:-1] for key, rows in chunk.rows.items()})
+        self.collected += chunk.steps
+        self.waited += chunk.steps
+        if not self.started:
+            self.started = self.collected >= max(self.config.warmup, self.config.prefill) and self.replay.ready(
+                self.config.batch, self.length
+            )
+            self.due += self.config.pretrain * self.started
+        if self.started:
+            self.due += chunk.steps * self.config.ratio / (self.config.batch * self.config.length)
+        if self.waited < self.config.train_every:
+            return
+        self.waited = 0
+        while self.due >= 1:
+            self.due -= 1
+            yield self.update(agent)
+
+    def update(self, agent: Agent) -> Learned:
+        """One update on sampled windows, and what it found out about them written back."""
+        batch = self.replay.sample(self.config.batch, self.length)
+        learned = agent.learn_replay(batch)
+        self.replay.update(batch["index"], learned.writeback)
+        self.updates += 1
+        failed = agent.failures()
+        if failed is not None and (failed.device.type == "cpu" or self.updates % CHECK_EVERY == 0):
+            self._check(int(failed), batch)
+        return learned
+
+    def _check(self, failed: int, batch: Batch) -> None:
+        """Write down a batch whose update was skipped, and stop when that happens again and again."""
+        if not failed:
+            return
+        if self.dumps < DUMPS:
+            self.dumps += 1
+            path = self.folder / f"nonfinite-{self.updates}.npz"
+            np.savez(path, **{key: _plain(value) for key, value in batch.items()})  # type: ignore[arg-type]
+            LOG.warning("an update was skipped: its loss or gradient is not finite; its batch is in %s", path)
+        if failed >= PATIENCE:
+            raise UserError(
+                f"{failed} updates in a row had a loss or gradient that is not finite: look at rewards and observations "
+                f"in {self.folder}/nonfinite-*.npz, lower --optim.model.lr, or try --world.precision float32"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps; the rows themselves go to files beside it."""
+        if self.archive is not None:
+            self.archive.save(self.replay)
+        counts = {name: getattr(self, name) for name in ("collected", "waited", "due", "started", "updates")}
+        return {"replay": self.replay.state(), **counts}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Go on where `state` was taken; without the saved rows the replay fills anew before learning goes on."""
+        for name in ("collected", "waited", "due", "started", "updates"):
+            setattr(self, name, saved[name])
+        if self.archive is not None:
+            self.archive.load(self.replay, saved["replay"])
+        if not self.replay.ready(self.config.batch, self.length):
+            self.started, self.collected = False, 0
+
+
+def _plain(value: torch.Tensor) -> np.ndarray:
+    """The tensor as an array; bfloat16, which numpy lacks, as float32."""
+    return (value.float() if value.dtype == torch.bfloat16 else value).cpu().numpy()

@@ -1,0 +1,147 @@
+"""The world model: observations in, states, predictions and losses out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from ..config.dreamer import WorldConfig
+from ..data.rows import Batch
+from ..losses.kl import beyond_free
+from ..nn.heads import NumberHead
+from ..nn.layers import Layers
+from ..nn.outputs import Bernoulli, make_output
+from .contrast import Barlow, InfoNCE
+from .decoder import Decoder
+from .encoder import Encoder
+from .rssm import RSSM, State
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows (B, T) to learn from, and what was before them."""
+
+    rows: Batch
+    start: State
+    """The state before the first row (B,)."""
+    action: Tensor
+    """The action (B, T, A) that led to each row."""
+    is_first: Tensor
+    """Where the state before a row is to be forgotten (B, T)."""
+
+
+class WorldModel(nn.Module):
+    """Encoder, recurrent state space, and heads for observations, reward and continuation."""
+
+    def __init__(self, space: spaces.Dict, action: int, config: WorldConfig, gamma: float) -> None:
+        super().__init__()
+        self.config, self.gamma = config, gamma
+        make = Layers(config.norm, config.activation, config.init)
+        self.encoder = Encoder(space, config, make)
+        self.rssm = RSSM(config, self.encoder.outputs, action, make)
+        stoch = self.rssm.latent.size
+        self.features = config.deter + stoch
+        self.decoder = Decoder(space, config, stoch, make) if config.representation == "reconstruction" else None
+        kinds = {"barlow": Barlow, "infonce": InfoNCE}
+        self.contrast = kinds[config.representation](config, stoch, self.encoder.outputs, make) if self.decoder is None else None
+        self.previous = Decoder(space, config, stoch, make) if config.previous_scale else None
+        output = make_output(config.reward_head, config.bins)
+        # two-hot heads begin at exactly zero, so that nothing is expected before anything is known
+        zero = 1.0 if config.reward_head == "normal" else 0.0
+        self.reward_head = NumberHead(make, self.features, config.units, config.reward_layers, output, zero)
+        self.cont_head = (
+            NumberHead(make, self.features, config.units, config.cont_layers, Bernoulli()) if config.cont_head else None
+        )
+
+    def filter_step(
+        self, state: State, action: Tensor, rows: Batch, generator: torch.Generator, mode: bool = False
+    ) -> State:
+        """The state (N,) after seeing rows (N, ...); `action` led there from the state before."""
+        is_first = rows["is_first"]
+        state = self.rssm.reset(state, is_first)
+        acted = self.rssm.cell.embed(action * (~is_first).unsqueeze(-1))
+        deter = self.rssm.cell(state.deter, state.stoch, acted)
+        params = self.rssm.posterior(deter, self.rssm.embed_in(self.encoder(rows)))
+        latent = self.rssm.latent
+        draw = latent.mode(params) if mode else latent.sample(params, latent.noise((len(is_first),), generator))
+        return State(deter, draw)
+
+    def reward(self, state: State) -> Tensor:
+        """The expected reward (...) that comes with a state."""
+        return self.reward_head.pred(state.feature)
+
+    def cont(self, state: State) -> Tensor:
+        """The expected discount (...) of what follows a state: gamma, or less where the episode may end there."""
+        if self.cont_head is None:
+            return torch.full(state.deter.shape[:-1], self.gamma, device=state.deter.device)
+        return self.cont_head.pred(state.feature) * (1.0 if self.config.cont_discounted else self.gamma)
+
+    def losses(self, window: Window, generator: torch.Generator) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
+        """States (B, T) of a window, the weighted losses (B, T) by name, and metrics."""
+        config, rssm = self.config, self.rssm
+        embed = self.encoder(window.rows)
+        state, posterior = rssm.observe(window.start, embed, window.action, window.is_first, generator)
+        prior = rssm.prior(state.deter)
+        dyn, rep = rssm.latent.kl(posterior.detach(), prior), rssm.latent.kl(posterior, prior.detach())
+        losses = self.head_losses(state, window.rows)
+        losses["dyn"] = config.dyn_scale * beyond_free(dyn, config.free_nats, config.free_mean)
+        losses["rep"] = config.rep_scale * beyond_free(rep, config.free_nats, config.free_mean)
+        if self.contrast is not None:
+            losses |= self.contrast.losses(state, embed, window.rows)
+        if self.previous is not None:
+            losses |= self._previous_losses(self.previous, state, window)
+        if config.overshoot:
+            losses |= self._overshoot_losses(state, window, generator)
+        metrics = {
+            "kl": dyn.detach().mean(),
+            "prior_entropy": rssm.latent.entropy(prior.detach()).mean(),
+            "posterior_entropy": rssm.latent.entropy(posterior.detach()).mean(),
+        }
+        return state, losses, metrics
+
+    def head_losses(self, state: State, rows: Batch) -> dict[str, Tensor]:
+        """The weighted losses (B, T) of what the heads predict at states."""
+        config = self.config
+        losses = {}
+        if self.decoder is not None:
+            losses |= self.decoder.losses(self._seen_by("decoder", state), rows)
+        reward = rows["reward"].tanh() if config.reward_target == "tanh" else rows["reward"]
+        feature = self._seen_by("reward", state).feature
+        losses["reward"] = config.reward_scale * self.reward_head.loss(feature, reward)
+        if self.cont_head is not None:
+            cont = (~rows["is_terminal"]).float() * (self.gamma if config.cont_discounted else 1.0)
+            losses["cont"] = config.cont_scale * self.cont_head.loss(self._seen_by("cont", state).feature, cont)
+        return losses
+
+    def _seen_by(self, head: str, state: State) -> State:
+        return state if head in self.config.grad_heads else state.detach()
+
+    def _previous_losses(self, decoder: Decoder, state: State, window: Window) -> dict[str, Tensor]:
+        later = State(state.deter[:, 1:], state.stoch[:, 1:])
+        losses = decoder.losses(later, {key: x[:, :-1] for key, x in window.rows.items()})
+        inside = (~window.is_first[:, 1:]).float() * self.config.previous_scale
+        return {f"previous/{key}": loss * inside for key, loss in losses.items()}
+
+    def _overshoot_losses(self, state: State, window: Window, generator: torch.Generator) -> dict[str, Tensor]:
+        """Losses of the heads at states predicted 1 to `overshoot` steps ahead with the actions that were taken."""
+        ahead = self.config.overshoot
+        length = window.is_first.shape[1]
+        count = length - ahead
+        if count < 1:
+            return {}
+        batch = len(window.is_first)
+        dreamt = State(state.deter[:, :count], state.stoch[:, :count]).flat()
+        inside = torch.ones(batch, count, device=state.deter.device)
+        total: dict[str, Tensor] = {}
+        for k in range(1, ahead + 1):
+            noise = self.rssm.latent.noise((batch * count,), generator)
+            dreamt = self.rssm.step(dreamt, window.action[:, k : k + count].flatten(0, 1), noise)
+            inside = inside * (~window.is_first[:, k : k + count]).float()
+            shaped = State(dreamt.deter.reshape(batch, count, -1), dreamt.stoch.reshape(batch, count, -1))
+            found = self.head_losses(shaped, {key: x[:, k : k + count] for key, x in window.rows.items()})
+            for key, loss in found.items():
+                total[f"ahead/{key}"] = total.get(f"ahead/{key}", 0.0) + loss * inside
+        return {key: loss * (self.config.overshoot_scale / ahead) for key, loss in total.items()}

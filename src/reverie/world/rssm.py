@@ -1,0 +1,128 @@
+"""The recurrent state-space model: a deterministic state that remembers, and a latent drawn at every step.
+
+The posterior latent is inferred from the state and an observation, the prior one is predicted from the state alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..config.dreamer import WorldConfig
+from ..config.errors import UserError
+from ..nn.gru import BlockCell, Cell, NormCell, PlainCell
+from ..nn.layers import Layers
+from .latent import make_latent
+
+
+class State(NamedTuple):
+    """Deterministic state (..., D) and latent draw (..., Z)."""
+
+    deter: Tensor
+    stoch: Tensor
+
+    @property
+    def feature(self) -> Tensor:
+        """Both side by side (..., F), which is what heads see."""
+        return torch.cat([self.deter, self.stoch], -1)
+
+    def flat(self) -> State:
+        """The same with leading dimensions joined to one."""
+        return State(self.deter.flatten(0, -2), self.stoch.flatten(0, -2))
+
+    def detach(self) -> State:
+        """The same without gradient."""
+        return State(self.deter.detach(), self.stoch.detach())
+
+
+class RSSM(nn.Module):
+    """Filters observations into states and dreams on from states."""
+
+    def __init__(self, config: WorldConfig, embed: int, action: int, make: Layers) -> None:
+        super().__init__()
+        self.latent = make_latent(config)
+        self.deter = config.deter
+        self.cell = make_cell(config, self.latent.size, action, make)
+        width = config.hidden
+        self.prior_net = make.mlp(config.deter, width, config.prior_layers)
+        self.prior_out = make.linear(width if config.prior_layers else config.deter, self.latent.outputs, last=True)
+        # the observation's share of the first layer is worked out for a whole window at once
+        self.deter_in, self.embed_in = make.shares((config.deter, embed), width)
+        self.posterior_net = nn.Sequential(make.tail(width), make.mlp(width, width, config.posterior_layers - 1))
+        self.posterior_out = make.linear(width, self.latent.outputs, last=True)
+        self.start = nn.Parameter(torch.zeros(config.deter)) if config.initial == "learned" else None
+
+    def initial(self, batch: int) -> State:
+        """The state before the first row of `batch` episodes."""
+        weight = self.prior_out.weight
+        if self.start is None:
+            return State(weight.new_zeros(batch, self.deter), weight.new_zeros(batch, self.latent.size))
+        deter = self.start.tanh().expand(batch, -1)
+        return State(deter, self.latent.mode(self.prior(deter)))
+
+    def prior(self, deter: Tensor) -> Tensor:
+        """Parameters of the predicted latent."""
+        return self.latent.params(self.prior_out(self.prior_net(deter)))
+
+    def posterior(self, deter: Tensor, embedded: Tensor) -> Tensor:
+        """Parameters of the inferred latent; `embedded` is the observation's share of the first layer."""
+        return self.latent.params(self.posterior_out(self.posterior_net(self.deter_in(deter) + embedded)))
+
+    def reset(self, state: State, is_first: Tensor) -> State:
+        """The state with its rows (B,) replaced by the initial one where an episode begins."""
+        keep = (~is_first).unsqueeze(-1).to(state.deter.dtype)
+        if self.start is None:
+            return State(state.deter * keep, state.stoch * keep)
+        initial = self.initial(len(is_first))
+        return State(torch.lerp(initial.deter, state.deter, keep), torch.lerp(initial.stoch, state.stoch, keep))
+
+    def observe(
+        self, start: State, embed: Tensor, action: Tensor, is_first: Tensor, generator: torch.Generator
+    ) -> tuple[State, Tensor]:
+        """States (B, T) of a window and the parameters of their latents.
+
+        `action[:, t]` is the one that led to row t. Where `is_first`, both it and the state before are forgotten.
+        """
+        embedded = self.embed_in(embed)  # (B, T, hidden)
+        acted = self.cell.embed(action * (~is_first).unsqueeze(-1))
+        noise = self.latent.noise(tuple(is_first.shape), generator)
+        state, deters, stochs, params = start, [], [], []
+        for t in range(is_first.shape[1]):
+            state = self.reset(state, is_first[:, t])
+            deter = self.cell(state.deter, state.stoch, acted[:, t])
+            inferred = self.posterior(deter, embedded[:, t])
+            state = State(deter, self.latent.sample(inferred, noise[:, t]))
+            deters.append(state.deter)
+            stochs.append(state.stoch)
+            params.append(inferred)
+        return State(torch.stack(deters, 1), torch.stack(stochs, 1)), torch.stack(params, 1)
+
+    def step(self, state: State, action: Tensor, noise: Tensor) -> State:
+        """The state (B,) dreamt to follow when that action is taken."""
+        deter = self.cell(state.deter, state.stoch, self.cell.embed(action))
+        return State(deter, self.latent.sample(self.prior(deter), noise))
+
+    def imagine(
+        self, start: State, policy: Callable[[State, int], Tensor], horizon: int, generator: torch.Generator
+    ) -> tuple[State, Tensor]:
+        """States (H + 1, B) dreamt from a start (B,), itself the first, and the actions (H, B) that led on."""
+        noise = self.latent.noise((horizon, len(start.deter)), generator)
+        states, actions = [start], []
+        for t in range(horizon):
+            actions.append(policy(states[-1], t))
+            states.append(self.step(states[-1], actions[-1], noise[t]))
+        deter, stoch = (torch.stack(parts) for parts in zip(*states))
+        return State(deter, stoch), torch.stack(actions)
+
+
+def make_cell(config: WorldConfig, stoch: int, action: int, make: Layers) -> Cell:
+    """The recurrent cell that the configuration asks for."""
+    if config.cell == "block":
+        if config.deter % config.blocks:
+            raise UserError(f"--world.deter {config.deter} does not divide into --world.blocks {config.blocks}")
+        return BlockCell(make, config.deter, stoch, action, config.hidden, config.blocks)
+    kinds = {"norm": NormCell, "plain": PlainCell}
+    return kinds[config.cell](make, config.deter, stoch, action, config.hidden)
