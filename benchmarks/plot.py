@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 def series(path: Path, metric: str) -> tuple[list[float], list[float]]:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     points = [(line["step"], line[metric]) for line in lines if line.get(metric) is not None]
-    return [step for step, _ in points], [value for _, value in points]
+    return [step / 1e6 for step, _ in points], [value for _, value in points]
 
 
 def main() -> None:
@@ -27,9 +27,9 @@ def main() -> None:
     for axis, run in zip(axes[0], runs):
         name, _, path = run.partition("=")
         axis.plot(*series(Path(path), "episode/recent_mean"), label="training, mean of the last 100 episodes")
-        axis.plot(*series(Path(path), "eval/mean_return"), "o-", label="evaluation, greedy")
+        axis.plot(*series(Path(path), "eval/mean_return"), "o-", label="evaluation")
         axis.set_title(name)
-        axis.set_xlabel("agent steps")
+        axis.set_xlabel("agent steps, millions")
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("return")
     axes[0][0].legend(fontsize=7)

@@ -114,8 +114,8 @@ def test_play_can_write_its_thoughts_into_the_pictures(capsys, trained, tmp_path
         with Image.open(path) as gif:
             gif.seek(3)
             shown.append(np.asarray(gif.convert("RGB")).astype(int))
-    changed = (shown[0] != shown[1]).any(-1)
-    assert changed[:20, :200].any() and not changed[30:].any()
+    changed = np.abs(shown[0] - shown[1]).max(-1) > 60  # palettes differ a little too
+    assert changed[:20, :200].mean() > 0.05 > 0.001 > changed[30:].mean()
 
 
 def test_play_without_a_screen_says_how_to_see_it(capsys, trained, monkeypatch):

@@ -22,13 +22,14 @@ class Life:
         options = {"selectors": selectors or MIXED, "folder": folder / "mapped", "seed": 4}
         self.replay = Replay(envs, capacity, storage=storage, device=CPU, **options)
         self.archive = Archive(folder / "saved", **archive)
+        self.salt = 0
 
     def live(self, steps):
         """Everything that the run samples on the way."""
         seen = []
         for _ in range(steps):
             t, envs = self.replay.total, self.replay.envs
-            self.replay.add(rows(t, t + 1, envs))
+            self.replay.add(rows(t, t + 1, envs, self.salt))
             if self.replay.ready(3, 5):
                 sample = self.replay.sample(3, 5)
                 latents = sample["deter"] + sample["step"][..., None] % 13
@@ -47,12 +48,12 @@ class Life:
         return self.archive.load(self.replay, state)
 
 
-def rows(start, stop, envs):
+def rows(start, stop, envs, salt=0):
     time = torch.arange(start, stop)[:, None].expand(-1, envs)
     step = time + torch.arange(envs) * 1_000_000
     return {
         "step": step,
-        "image": (step[..., None, None] % 251).expand(-1, -1, 4, 4).byte(),
+        "image": ((step[..., None, None] + salt) % 251).expand(-1, -1, 4, 4).byte(),
         "is_first": time % 10 == 0,
         "is_last": time % 10 == 9,
         "deter": torch.zeros(stop - start, envs, 3, dtype=torch.bfloat16),
@@ -116,6 +117,7 @@ def test_a_run_that_dies_between_save_and_checkpoint_goes_on_from_the_checkpoint
     other = Life(tmp_path)
     other.resume()
     expected = other.live(30)
+    life.salt = 100  # what it sees from now on never happens in the run that goes on
     life.live(25)
     life.archive.save(life.replay)  # the checkpoint that belongs to it is never written
     again = Life(tmp_path)
@@ -170,20 +172,62 @@ def test_rows_of_a_damaged_file_are_left_out_and_leave_an_end_and_a_start(how, n
     assert f"rows-{number + 1:06d}-0000.npz" in caplog.text and "60 steps" in caplog.text
     assert len(again.replay) == 60
     again.replay.add(rows(45, 46, 2))
-    sample = again.replay.sample(4, 31)
-    kept = [t for t in range(45) if t // 15 != number] + [45]
+    again.replay.add(rows(46, 47, 2))
+    sample = again.replay.sample(4, 32)
+    kept = [t for t in range(47) if t // 15 != number or t >= 45]
     assert (sample["step"] % 1_000_000 == torch.tensor(kept)).all()
     jump = torch.tensor([a + 1 != b for a, b in pairwise(kept)])
     time = torch.tensor(kept)
     assert (sample["is_last"][:, :-1] == ((time[:-1] % 10 == 9) | jump)).all()
     assert (sample["is_first"][:, 1:] == ((time[1:] % 10 == 0) | jump)).all()
-    latents = life.replay.columns["deter"][kept[:-1]]
+    latents = life.replay.columns["deter"][kept[:-2]]
     assert torch.equal(again.replay.columns["deter"][:30], latents) and latents.any()
     again.live(5)
     again.save()
     whole = Life(tmp_path, capacity=200)
     assert whole.resume() == 0
     assert_equal(whole.live(5), again.live(5))
+
+
+def test_a_lost_tail_is_remembered_until_the_next_row(tmp_path):
+    life = Life(tmp_path)
+    for _ in range(2):
+        life.live(13)
+        life.save()
+    hurt(life.archive.folder / "rows-000002-0000.npz", "missing")
+    for lost in (1, 0):
+        again = Life(tmp_path)
+        assert again.resume() == lost
+        again.save()
+    again.replay.add(rows(26, 28, 2))
+    sample = again.replay.sample(1, 15)
+    assert (sample["step"][0] % 1_000_000).tolist() == [*range(13), 26, 27]
+    assert sample["is_last"][0].nonzero().flatten().tolist() == [9, 12]
+    assert sample["is_first"][0].nonzero().flatten().tolist() == [0, 10, 13]
+
+
+def test_after_damage_selectors_start_over(tmp_path):
+    life = Life(tmp_path, selectors={"online": 1.0})
+    for _ in range(2):
+        life.live(10)
+        life.save()
+    hurt(life.archive.folder / "rows-000001-0000.npz", "missing")
+    again = Life(tmp_path, selectors={"online": 1.0})
+    assert again.resume() == 1
+    again.replay.add(rows(20, 25, 2))
+    assert (again.replay.sample(2, 5)["step"] % 1_000_000).tolist() == [list(range(20, 25))] * 2
+
+
+def test_a_smaller_replay_takes_the_newest_rows(tmp_path):
+    life = Life(tmp_path, selectors={"uniform": 1.0}, file_bytes=400)
+    life.live(50)
+    life.save()
+    again = Life(tmp_path, selectors={"uniform": 1.0}, capacity=22)
+    assert again.resume() == 0
+    assert (again.replay.first, again.replay.total) == (39, 50)
+    for t in range(39, 50):
+        for name, column in again.replay.columns.items():
+            assert torch.equal(column[t % 11], life.replay.columns[name][t % 30]), name
 
 
 def test_damaged_latents_are_zero_and_rows_stay(tmp_path):

@@ -89,12 +89,14 @@ def test_prioritised_follows_priorities_wherever_the_seam_is(added, context):
     assert_law(starts(replay, 6), law)
 
 
-def test_prioritised_gives_new_rows_the_highest_priority_there_was():
+@pytest.mark.parametrize("new", [2, 15, 30, 40])
+def test_prioritised_gives_new_rows_the_highest_priority_there_was(new):
     replay = make({"prioritised": 1.0}, envs=1, added=20, weighting=Weighting(alpha=1.0))
-    replay.update(torch.arange(20)[None], {"priority": torch.cat([torch.tensor([8.0]), torch.ones(19)])[None]})
-    add(replay, 20, 22)
+    replay.update(torch.arange(20)[None], {"priority": torch.cat([torch.ones(19), torch.tensor([8.0])])[None]})
+    add(replay, 20, 20 + new)
     law = torch.zeros(1000, 1)
-    law[:20], law[0], law[20:22] = 1, 8, 8
+    law[:19], law[19 : 20 + new] = 1, 8
+    law[: max(0, new - 10)] = 0
     assert_law(starts(replay, 1), law)
 
 

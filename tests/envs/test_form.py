@@ -103,7 +103,7 @@ def test_binary_switches_are_classes():
     assert form.raw.contains(form(np.array([1, 0, 1])))
 
 
-@pytest.mark.parametrize("space", [spaces.Dict({"a": spaces.Discrete(2)}), spaces.Box(0, 5, (2,), np.int64)])
+@pytest.mark.parametrize("space", [spaces.Text(2), spaces.Box(0, 5, (2,), np.int64)])
 def test_other_actions_are_refused(space):
     with pytest.raises(UserError, match="action space is a"):
         ActionForm(space)

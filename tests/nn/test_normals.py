@@ -7,7 +7,17 @@ import torch
 
 from reverie.nn.normals import LOG1P, Gaussian, TanhNormal
 
-CASES = [(0.0, 0.1), (0.0, 1.0), (0.7, 0.5), (-3.0, 0.2), (0.0, 5.0), (-4.0, 5.0), (1.0, 12.0), (4.9, 1e-3), (0.01, 3.0)]
+CASES = [
+    (0.0, 0.1),
+    (0.0, 1.0),
+    (0.7, 0.5),
+    (-3.0, 0.2),
+    (0.0, 5.0),
+    (-4.0, 5.0),
+    (1.0, 12.0),
+    (4.9, 1e-3),
+    (0.01, 3.0),
+]
 
 
 def tensors(mean, std, dtype=torch.float32):

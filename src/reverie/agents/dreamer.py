@@ -156,18 +156,17 @@ class Dreamer(Agent):
         """States of a window, the losses of everything, and metrics."""
         state, losses, seen = self.world.losses(window, self.generator)
         metrics = {f"world/{name}": value for name, value in seen.items()}
-        rows = window.rows
-        boot, found, seen = self.behavior.losses(
-            self.world, state.flat(), rows["is_terminal"].flatten(), self.generator
-        )
+        config = self.behavior.config
+        late = slice(-config.starts if config.starts else None, None)
+        rows = {key: x[:, late] for key, x in window.rows.items()}
+        ends = State(state.deter[:, late], state.stoch[:, late])
+        boot, found, seen = self.behavior.losses(self.world, ends.flat(), rows["is_terminal"].flatten(), self.generator)
         losses |= found
         metrics |= {f"train/{name}": value for name, value in seen.items()}
-        scale = self.behavior.config.replay_scale
-        if scale:
-            loss, value = self.behavior.replay_loss(
-                state, rows, boot.reshape(rows["is_first"].shape), self.world.gamma
-            )
-            losses["replay_critic"] = scale * loss
+        if config.replay_scale:
+            boot = boot.reshape(rows["is_first"].shape)
+            loss, value = self.behavior.replay_loss(ends, rows, boot, self.world.gamma)
+            losses["replay_critic"] = config.replay_scale * loss
             metrics["train/real_value"] = value.mean()
         return state, losses, metrics
 

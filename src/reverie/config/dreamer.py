@@ -110,6 +110,8 @@ class BehaviorConfig:
 
     horizon: int = 15
     """Steps imagined from every replayed state."""
+    starts: int = 0
+    """Rows at the end of each window that imagination starts from; 0 takes all."""
     gamma: float = 1 - 1 / 333
     """Discount of future rewards."""
     lam: float = 0.95

@@ -25,14 +25,12 @@ from torch import Tensor
 from ..config.errors import UserError
 from .replay import Replay
 from .rows import Batch
-from .storage import Layout, bytes_per_step, parsed, plain
+from .storage import FOREIGN, Layout, array_of, bytes_per_step, parsed, plain
 
 INDEX = "index.json"
 FORMAT = 1
 PREFIX = "column."
 """Before the names of columns in a file, where `file` would not do as a name."""
-FOREIGN = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
-"""What a dtype that numpy does not know is written as."""
 LOGGER = logging.getLogger("reverie")
 
 
@@ -260,7 +258,5 @@ def _write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def _write_columns(columns: Batch, file: IO[bytes]) -> None:
-    arrays: dict[str, Any] = {}
-    for name, value in columns.items():
-        arrays[PREFIX + name] = value.cpu().view(FOREIGN.get(value.dtype, value.dtype)).numpy()
+    arrays: dict[str, Any] = {PREFIX + name: array_of(value.cpu()) for name, value in columns.items()}
     np.savez(file, **arrays)

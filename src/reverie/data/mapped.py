@@ -35,14 +35,17 @@ class Mapped:
 
     def create(self, layout: Layout, rows: int, envs: int) -> Batch:
         """Columns (rows, envs, ...) for a new run; files left by another one are written over."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for old in self.folder.glob("*.bin"):
-            old.unlink()
-        described = {"rows": rows, "envs": envs, "columns": plain(layout)}
-        partial = self.folder / f"{LAYOUT}.partial"
-        partial.write_text(json.dumps(described))
-        os.replace(partial, self.folder / LAYOUT)
-        self.mark = torch.from_file(str(self.folder / MARK), shared=True, size=1, dtype=torch.int64).zero_()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for old in self.folder.glob("*.bin"):
+                old.unlink()
+            described = {"rows": rows, "envs": envs, "columns": plain(layout)}
+            partial = self.folder / f"{LAYOUT}.partial"
+            partial.write_text(json.dumps(described))
+            os.replace(partial, self.folder / LAYOUT)
+        except OSError as error:
+            raise UserError(f"cannot keep the replay in {self.folder}: {error.strerror or error}") from error
+        self.mark = torch.from_file(str(self.folder / MARK), shared=True, size=1, dtype=torch.int64)
         return self._columns(layout, rows, envs)
 
     def open(self, rows: int, envs: int) -> tuple[Layout, Batch]:

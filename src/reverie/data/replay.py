@@ -11,9 +11,9 @@ from torch import Tensor
 from ..config.errors import UserError
 from .mapped import Mapped
 from .mixture import selection
-from .rows import Batch
-from .select import Ring, Span, Weighting
-from .storage import Layout, Storage, check_fit, layout_of, new_column, place_of, rows_of
+from .rows import Batch, Rows
+from .select import Ring, Selector, Span, Weighting
+from .storage import Layout, Storage, array_of, check_fit, layout_of, new_column, place_of, rows_of
 
 ADDED = ("index", "continues")
 """Columns of a sample that no rows may have."""
@@ -49,6 +49,8 @@ class Replay:
         self.selection = selection(selectors, self.ring, weighting)
         self.columns: Batch = {}
         self.flat: Batch = {}
+        self.arrays: Rows = {}
+        """The columns' own memory, on the CPU."""
         self.layout: Layout = {}
         self.mutable: set[str] = set()
         """Columns that were ever written back."""
@@ -101,13 +103,13 @@ class Replay:
         slot = start % self.rows
         head = min(count, self.rows - slot)
         for name, value in rows.items():
-            # a GPU takes rows over before it sorts them in: page-locked columns are written by its own copies
-            value = value.to(self.place) if value.device != self.place else value
-            if head == count:  # the usual case, and acting waits for it
-                self.columns[name].narrow(0, slot, count).copy_(value)
-            else:
-                self.columns[name][slot:].copy_(value[:head])
-                self.columns[name][: count - head].copy_(value[head:])
+            # arrays on the CPU: torch would wake its threads for an image, and acting would wait for them
+            # a GPU takes rows over first, so that page-locked columns are written by its own copies
+            target: Any = self.arrays.get(name, self.columns[name])
+            source: Any = array_of(value.cpu()) if self.arrays else value.to(self.place)
+            target[slot : slot + head] = source[:head]
+            if head < count:
+                target[: count - head] = source[head:]
 
     def sever(self) -> None:
         """Make the newest row the last of its episode, as by a time-out: the rows that followed it are lost."""
@@ -117,19 +119,23 @@ class Replay:
                 self.columns["is_last"][(self.total - 1) % self.rows] = True
 
     @torch.no_grad()
-    def sample(self, batch: int, length: int) -> Batch:
-        """Windows (B, length, ...) on the device, `index` (B, length) for `update`; streams add `continues` (B,)."""
+    def sample(self, batch: int, length: int, selection: Selector | None = None) -> Batch:
+        """Windows (B, length, ...) on the device, `index` (B, length) for `update`; streams add `continues` (B,).
+
+        A selection other than the replay's own looks at the rows without counting as training.
+        """
+        selection = selection or self.selection
         self.settle()
         span = self._span(length)
         if span.windows < 1 or self.ring.context >= length:
             raise ValueError(f"no window of {length} rows in the {self.total - self.first} held")
-        starts = self.selection.pick(batch, span)
+        starts = selection.pick(batch, span)
         index = starts[:, None] + torch.arange(length, device=self.place) * self.envs  # B, T
         slots = (index % self.ring.slots).flatten()
         sample = {name: self._gathered(flat, slots).unflatten(0, (batch, length)) for name, flat in self.flat.items()}
         return (
             sample
-            | {name: value.to(self.device) for name, value in self.selection.extras().items()}
+            | {name: value.to(self.device) for name, value in selection.extras().items()}
             | {"index": index.to(self.device)}
         )
 
@@ -219,6 +225,8 @@ class Replay:
     def _adopt(self, layout: Layout, columns: Batch) -> None:
         self.layout, self.columns = layout, columns
         self.flat = {name: column.flatten(0, 1) for name, column in columns.items()}
+        if self.place.type == "cpu":
+            self.arrays = {name: array_of(column) for name, column in columns.items()}
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: everything but the rows, which `disk.Archive` saves."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,9 @@ disk: files mapped into memory."""
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]
 """What one step holds: shape and dtype of each column."""
 
+FOREIGN = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
+"""What a dtype that numpy does not know is seen as there."""
+
 SHARE = 0.9
 """The part of what is free that a replay may take; the rest is for everything else."""
 
@@ -29,6 +33,12 @@ SHARE = 0.9
 def layout_of(rows: Batch) -> Layout:
     """Shapes and dtypes of the columns of rows with two leading dimensions."""
     return {name: (tuple(value.shape[2:]), value.dtype) for name, value in rows.items()}
+
+
+def array_of(tensor: Tensor) -> np.ndarray:
+    """The memory of a tensor on the CPU as an array."""
+    foreign = FOREIGN.get(tensor.dtype)
+    return (tensor if foreign is None else tensor.view(foreign)).detach().numpy()
 
 
 def plain(layout: Layout) -> dict[str, list[Any]]:

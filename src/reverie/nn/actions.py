@@ -108,12 +108,15 @@ def class_counts(space: spaces.Space) -> tuple[int, ...]:
 
 
 class ActionDist(Protocol):
-    """A distribution of coded actions (..., A); everything but samples and the mode has shape (...)."""
+    """A distribution of coded actions (..., A); everything but samples and the mode has shape (...).
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    Without a generator samples come from torch's own, the only one that compiled graphs can use.
+    """
+
+    def sample(self, generator: torch.Generator | None) -> Tensor:
         """Vectors without gradient."""
 
-    def rsample(self, generator: torch.Generator) -> Tensor:
+    def rsample(self, generator: torch.Generator | None) -> Tensor:
         """The same vectors with a gradient to what the distribution was made from."""
 
     def mode(self) -> Tensor:
@@ -135,11 +138,11 @@ class Product:
     def __init__(self, parts: Sequence[ActionDist], sizes: Sequence[int]) -> None:
         self.parts, self.sizes = parts, list(sizes)
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def sample(self, generator: torch.Generator | None) -> Tensor:
         """Samples of all parts side by side."""
         return torch.cat([part.sample(generator) for part in self.parts], -1)
 
-    def rsample(self, generator: torch.Generator) -> Tensor:
+    def rsample(self, generator: torch.Generator | None) -> Tensor:
         """Samples of all parts, with their gradients."""
         return torch.cat([part.rsample(generator) for part in self.parts], -1)
 
@@ -186,7 +189,8 @@ def tanh_normal(mean: Tensor, spread: Tensor, limits: Spread) -> ActionDist:
 
 def truncated_normal(mean: Tensor, spread: Tensor, limits: Spread) -> ActionDist:
     """A normal truncated at the bounds (Dreamer V2)."""
-    return TruncatedNormal(mean.tanh(), (limits.max - limits.min) * (spread / 2).sigmoid() + limits.min)
+    std = (limits.max - limits.min) * (spread / 2).sigmoid() + limits.min
+    return TruncatedNormal(mean.tanh(), std, tails=False)
 
 
 def normal(mean: Tensor, spread: Tensor, limits: Spread) -> ActionDist:

@@ -22,11 +22,11 @@ class Gaussian:
     def __init__(self, mean: Tensor, std: Tensor) -> None:
         self.mean, self.std = mean.float(), std.float()
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def sample(self, generator: torch.Generator | None) -> Tensor:
         """Actions (..., A)."""
         return self.rsample(generator).detach()
 
-    def rsample(self, generator: torch.Generator) -> Tensor:
+    def rsample(self, generator: torch.Generator | None) -> Tensor:
         """Actions with the gradient of mean + std * noise."""
         noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
         return self.mean + self.std * noise
@@ -63,16 +63,15 @@ MODE_STEPS = 20
 class TanhNormal(Gaussian):
     """tanh of independent normals of that mean and std. KL to a standard normal is the same before and after tanh."""
 
-    def rsample(self, generator: torch.Generator) -> Tensor:
+    def rsample(self, generator: torch.Generator | None) -> Tensor:
         """Actions with the gradient of tanh(mean + std * noise)."""
         return super().rsample(generator).tanh()
 
-    @torch.no_grad()
     def mode(self) -> Tensor:
-        """The likeliest action. Where two are, the positive one."""
+        """The likeliest action, without gradient. Where two are, the positive one."""
         # the density of tanh(x) is largest where x = |mean| + 2 std^2 tanh(x): one root above 0, and Newton's method
         # comes down to it from any x beyond, as the function is convex there
-        mean, slope = self.mean.abs(), 2 * self.std.square()
+        mean, slope = self.mean.detach().abs(), 2 * self.std.detach().square()
         x = mean + slope
         for _ in range(MODE_STEPS):
             t = x.tanh()

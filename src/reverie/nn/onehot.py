@@ -25,13 +25,13 @@ class OneHot:
             self.probs = (1 - unimix) * self.probs + unimix / self.classes
             self.log_probs = self.probs.log()
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def sample(self, generator: torch.Generator | None) -> Tensor:
         """One-hot vectors (..., G * K)."""
         total = self.probs.detach().cumsum(-1)
         uniform = torch.rand((*total.shape[:-1], 1), generator=generator, device=total.device)
         return one_hot((total < uniform * total[..., -1:]).sum(-1), self.classes).flatten(-2)
 
-    def rsample(self, generator: torch.Generator) -> Tensor:
+    def rsample(self, generator: torch.Generator | None) -> Tensor:
         """One-hot vectors with the gradient of the probabilities (straight-through)."""
         return self.sample(generator) + (self.probs - self.probs.detach()).flatten(-2)
 

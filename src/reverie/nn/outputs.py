@@ -122,7 +122,7 @@ class TwoHot(nn.Module):
         """Cross-entropy with the two-hot target (...)."""
         target = target if self.raw else symlog(target)
         logp = x.float().log_softmax(-1)
-        below = (torch.bucketize(target, self.edges, right=True) - 1).clamp(0, self.size - 2)
+        below = (torch.bucketize(target.contiguous(), self.edges, right=True) - 1).clamp(0, self.size - 2)
         low, high = self.edges[below], self.edges[below + 1]
         share = ((target - low) / (high - low)).clamp(0, 1)
         low_logp, high_logp = (logp.gather(-1, index.unsqueeze(-1)).squeeze(-1) for index in (below, below + 1))

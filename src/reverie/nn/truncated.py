@@ -19,17 +19,20 @@ TAIL_STEPS = 6
 
 
 class TruncatedNormal:
-    """Normals of that mean and std, given that all numbers lie in [-1, 1]."""
+    """Normals of that mean and std, given that all numbers lie in [-1, 1].
 
-    def __init__(self, mean: Tensor, std: Tensor) -> None:
-        self.mean = mean
+    Samples are drawn faster without `tails`, which only means outside of [-1, 1] need.
+    """
+
+    def __init__(self, mean: Tensor, std: Tensor, tails: bool = True) -> None:
+        self.mean, self.tails = mean, tails
         # float32 would lose the gradients to cancellation; these tensors are small
         mean, self.std = mean.double(), std.double()
         self.sign = torch.where(mean < 0, -1.0, 1.0)
         self.centre = self.sign * mean
         self.near = (1 - self.centre) / self.std  # where the bounds lie, in standard deviations from the mean
         self.far = (1 + self.centre) / self.std
-        # torch.where and not clamp: at a mean of exactly 1, to which tanh rounds, a clamp would drop the gradient
+        # torch.where and not relu, which has no gradient at a mean of exactly 1, to which tanh rounds
         inside = self.near >= 0
         self.inner = torch.where(inside, self.near, 0.0)
         self.outer = torch.where(inside, 0.0, -self.near)
@@ -38,11 +41,11 @@ class TruncatedNormal:
         beyond = erfcx(self.outer / ROOT_TWO) - self.fall * erfcx(self.far / ROOT_TWO)
         self.mass = 0.5 * torch.where(inside, within, beyond)  # times exp(-outer^2 / 2), the normal's share of [-1, 1]
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def sample(self, generator: torch.Generator | None) -> Tensor:
         """Actions (..., A)."""
         return self.rsample(generator).detach()
 
-    def rsample(self, generator: torch.Generator) -> Tensor:
+    def rsample(self, generator: torch.Generator | None) -> Tensor:
         """Actions with the gradient of the quantile function, by implicit differentiation of the distribution's."""
         with torch.no_grad():
             share = torch.rand(self.centre.shape, generator=generator, device=self.centre.device, dtype=torch.float64)
@@ -58,20 +61,25 @@ class TruncatedNormal:
 
     def _depth(self, share: Tensor) -> Tensor:
         """How many standard deviations from the near bound there is that share of the mass."""
-        below = torch.special.ndtr(self.inner) - share * self.mass  # where the mean is inside: plain inversion
-        within = self.near - ndtri(below.clamp(min=0))
+        left = torch.special.ndtr(self.inner) - share * self.mass
+        depth = self.near - ndtri(left.clamp(min=0))
+        if self.tails:
+            depth = torch.where(self.near >= 0, depth, self._tail_depth(share))
+        return torch.minimum(depth.clamp(min=0), 2 / self.std)
+
+    def _tail_depth(self, share: Tensor) -> Tensor:
+        """The same for means outside: where the normal's tail beyond the near bound has fallen by exp(-goal)."""
         start = self.outer
-        # outside: exp(-goal) of the normal's tail beyond the near bound is left over; its hazard rises with depth,
-        # so that Newton's method comes down to the root from any depth beyond, such as that of a Gaussian factor alone
         whole = erfcx(start / ROOT_TWO)
         goal = -torch.log1p(-share * (2 * self.mass / whole).clamp(max=1))
-        tail = 2 * goal / (start + (start.square() + 2 * goal).sqrt()).clamp(min=1e-300)
+        # the tail's hazard rises with depth, so that Newton's method comes down to the root from any depth beyond it,
+        # such as the one where the Gaussian factor alone has fallen that far
+        depth = 2 * goal / (start + (start.square() + 2 * goal).sqrt()).clamp(min=1e-300)
         for _ in range(TAIL_STEPS):
-            left = erfcx((start + tail) / ROOT_TWO)
-            excess = tail * (start + 0.5 * tail) - (left / whole).log() - goal
-            tail = tail - excess * left * (ROOT_TAU / 2)
-        depth = torch.where(self.near >= 0, within, tail)
-        return torch.minimum(depth.clamp(min=0), 2 / self.std)
+            left = erfcx((start + depth) / ROOT_TWO)
+            excess = depth * (start + 0.5 * depth) - (left / whole).log() - goal
+            depth = depth - excess * left * (ROOT_TAU / 2)
+        return depth
 
     def mode(self) -> Tensor:
         """The mean, or the bound next to it."""

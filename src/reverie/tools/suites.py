@@ -87,7 +87,8 @@ def faults(config: Config) -> list[str]:
         refused = (_refusal(ObservationForm, env.observation_space), _refusal(ActionForm, env.action_space))
         if any(refused):
             raise UserError("; ".join(filter(None, refused)))
-        return list(_survey(env, config.seed).values())
+        found = _survey(env, config.seed)
+    return list(found.values())
 
 
 def _refusal(form: type[ObservationForm | ActionForm], space: gymnasium.Space) -> str:
