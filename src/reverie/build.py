@@ -38,11 +38,13 @@ from .log.sinks.tensorboard import TensorBoardSink
 from .log.sinks.terminal import TerminalSink
 from .log.sinks.videos import VideosSink
 from .log.sinks.wandb import WandbSink
+from .tools.dream import Stretch, dreams
 from .tools.player import Player
 from .training import checkpoint
 from .training.evaluate import Evaluation, Evaluator
 from .training.loop import Run
 from .training.rehearsal import Rehearsal
+from .world.dream import Dream
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's `mallopt`."""
@@ -209,6 +211,21 @@ def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, s
         return result
     finally:
         evaluator.close()
+
+
+def dream_checkpoint(
+    config: Config, file: Path, episodes: int, stretch: Stretch, mode: Mode, seed: int = 0
+) -> tuple[list[Dream], int]:
+    """Dreams of episodes played by the agent of a checkpoint, and the step it was written at."""
+    device, saved = device_of(config), checkpoint.load(file)
+    # rows as training shows them, whose rewards and ends the world model has learned, of other episodes
+    stream = make_stream(replace(config, seed=config.seed + seed + EVAL_SEED), count=episodes)
+    try:
+        agent = make_agent(config, *stream.spaces, device)
+        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+        return dreams(agent, stream, stretch, mode, device), int(saved["counters"]["step"])
+    finally:
+        stream.close()
 
 
 def choices(space: spaces.Space) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .config import store
-from .config.arguments import EvalArguments, PlayArguments, parse, parse_envs, parse_train
+from .config.arguments import DreamArguments, EvalArguments, PlayArguments, parse, parse_envs, parse_train
 from .config.errors import UserError, nearest
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
@@ -157,6 +157,29 @@ def play(words: list[str]) -> int:
     return 0
 
 
+def dream(words: list[str]) -> int:
+    """Show what the world model of a run predicts."""
+    arguments = parse(words, DreamArguments)
+    config = stored_config(arguments.logdir, arguments.device)
+    from .build import dream_checkpoint
+    from .tools.dream import Stretch, figures, save_gifs
+    from .training.checkpoint import find
+
+    file = find(Path(arguments.logdir), arguments.checkpoint)
+    stretch = Stretch(arguments.start, arguments.length, arguments.context)
+    dreams, step = dream_checkpoint(
+        config, file, arguments.episodes, stretch, "sample" if arguments.stochastic else "eval", arguments.seed
+    )
+    print(f"{len(dreams)} episodes dreamt after {arguments.context} steps of sight, at step {step:,} of training")
+    for name, value in figures(dreams).items():
+        print(f"{name.replace('_', ' '):24} {value:.3f}   (0 is perfect, 1 no better than the mean)")
+    if arguments.save_gif:
+        folder = Path(arguments.gif_dir or Path(arguments.logdir) / "gifs")
+        for path in save_gifs(dreams, folder, f"{file.stem}_{step:09d}", arguments.gif_fps):
+            print(path)
+    return 0
+
+
 def stored_config(logdir: str, device: str) -> Config:
     """The configuration of the run in a folder, on the device asked for."""
     if not logdir:
@@ -181,5 +204,6 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "train": (train, "train an agent"),
     "eval": (evaluate, "evaluate the agent of a run"),
     "play": (play, "watch the agent of a run, in a window or as GIFs"),
+    "dream": (dream, "see what the world model of a run predicts, as a GIF beside the truth"),
     "envs": (envs, "list the environment suites, or check a task"),
 }

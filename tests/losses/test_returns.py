@@ -1,8 +1,9 @@
 """Returns, against numbers worked out by hand."""
 
+import pytest
 import torch
 
-from reverie.losses.returns import lambda_return
+from reverie.losses.returns import arrival_return, lambda_return
 
 
 def column(*values: float) -> torch.Tensor:
@@ -62,3 +63,43 @@ def test_lambda_one_is_the_discounted_sum_and_lambda_zero_one_step():
     assert abs(everything[0].item() - (1 + 0.9 * 2 + 0.81 * 3 + 0.729 * 0.8)) < 1e-12
     one_step = returns(reward, value, [0] * 4, [0] * 4, gamma=0.9, lam=0.0)
     assert abs(one_step[0].item() - (1 + 0.9 * 0.6)) < 1e-12
+
+
+REWARD, VALUE, CONT = column(1, 2, 4, 8), column(10, 20, 30, 40), column(0.5, 0.8, 0.0, 0.25)
+
+
+def test_departure_begins_with_the_next_reward_and_the_next_discount():
+    """Three steps by hand with lambda 0.5: the reward and discount of the first row do not count."""
+    got = lambda_return(REWARD, VALUE, CONT, torch.full_like(CONT, 0.5)).flatten().tolist()
+    third = 8 + 0.25 * 40
+    second = 4 + 0.0 * (0.5 * 30 + 0.5 * third)
+    first = 2 + 0.8 * (0.5 * 20 + 0.5 * second)
+    assert got == pytest.approx([first, second, third]) == [11.6, 4.0, 18.0]
+
+
+def test_arrival_begins_with_the_row_s_own_reward_and_discount():
+    got = arrival_return(REWARD, VALUE, CONT, torch.full_like(CONT, 0.5)).flatten().tolist()
+    third = 4 + 0.0 * 40
+    second = 2 + 0.8 * (0.5 * 30 + 0.5 * third)
+    first = 1 + 0.5 * (0.5 * 20 + 0.5 * second)
+    assert got == pytest.approx([first, second, third]) == [9.9, 15.6, 4.0]
+
+
+def test_both_give_as_many_returns_as_there_are_actions():
+    for returned in (lambda_return, arrival_return):
+        assert returned(REWARD, VALUE, CONT, CONT).shape == (3, 1)
+
+
+def test_arrival_at_lambda_one_sums_rewards_and_ends_in_the_last_value():
+    ones = torch.ones_like(CONT)
+    got = arrival_return(REWARD, VALUE, 0.5 * ones, ones)
+    assert got[0].item() == 1 + 0.5 * 2 + 0.25 * 4 + 0.125 * 40
+
+
+def test_gradients_reach_rewards_values_and_discounts():
+    parts = [x.clone().requires_grad_() for x in (REWARD, VALUE, CONT)]
+    lambda_return(*parts, torch.full_like(CONT, 0.5))[0].backward()
+    reward, value, cont = (x.grad.flatten().tolist() for x in parts)
+    assert reward == [0.0, 1.0, 0.8 * 0.5, 0.0]  # the third discount is 0: nothing beyond it counts
+    assert value == [0.0, 0.8 * 0.5, 0.0, 0.0]
+    assert cont[:2] == [0.0, 0.5 * 20 + 0.5 * 4.0]

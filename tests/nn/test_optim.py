@@ -1,11 +1,15 @@
-"""The flat optimiser, against torch's own on separate parameters."""
+"""The flat optimisers, against torch's own on separate parameters and against loops in numpy."""
 
 import copy
+from dataclasses import replace
 
+import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from reverie.nn.optim import FlatAdam
+from reverie.config.dreamer import StepConfig
+from reverie.nn.optim import FlatAdam, Stepper
 
 
 def networks():
@@ -49,3 +53,100 @@ def test_saved_and_restored_it_goes_on_the_same():
     for net, optimizer in ((ours, flat), (other, again)):
         optimizer.step(loss_of(net, 1), 1.0)
     assert torch.equal(flat.flat, again.flat)
+
+
+def stepped(config, gradients, start, finite=None):
+    """Weights after each of several steps of two tensors of 2 and 3 numbers, with given gradients."""
+    parameters = [nn.Parameter(torch.tensor(start[:2])), nn.Parameter(torch.tensor(start[2:]))]
+    stepper = Stepper(parameters, config)
+    found = []
+    for i, gradient in enumerate(gradients):
+        stepper.zero()
+        parts = torch.tensor(gradient, dtype=torch.float32).split([2, 3])
+        sum((p * g).sum() for p, g in zip(parameters, parts)).backward()
+        norm = stepper.norm()
+        stepper.step(norm, torch.isfinite(norm) if finite is None else torch.tensor(finite[i]))
+        found.append(torch.cat([p.detach() for p in parameters]).double().numpy().copy())
+    return np.stack(found), stepper
+
+
+START = [0.5, -0.25, 3.0, 0.0, -4.0]
+GRADIENTS = np.array([[0.1, -2.0, 0.3, 0.0, 5.0], [0.2, 0.1, -0.5, 1e-6, -1.0], [-3.0, 0.0, 0.2, 2e-6, 0.1]])
+
+
+def cut_by_tensor(gradient, weight, share):
+    """Each tensor's gradient at most that share of the tensor's own length, which counts as at least 0.001."""
+    out = []
+    for part in (slice(0, 2), slice(2, 5)):
+        limit = share * max(1e-3, np.sqrt((weight[part] ** 2).sum()))
+        length = np.sqrt((gradient[part] ** 2).sum())
+        out.append(gradient[part] * min(1.0, limit / max(length, 1e-300)))
+    return np.concatenate(out)
+
+
+def test_laprop_with_gradients_cut_by_tensor():
+    config = StepConfig(kind="laprop", lr=0.1, eps=1e-20, agc=0.3, clip=0.0, decay=0.0, warmup=0)
+    weight, square, mean, expected = np.array(START), np.zeros(5), np.zeros(5), []
+    for t, gradient in enumerate(GRADIENTS, 1):
+        gradient = cut_by_tensor(gradient, weight, 0.3)
+        square = 0.999 * square + 0.001 * gradient**2
+        scaled = gradient / (np.sqrt(square / (1 - 0.999**t)) + 1e-20)
+        mean = 0.9 * mean + 0.1 * scaled  # momentum of the scaled gradient, without the learning rate in it
+        weight = weight - 0.1 * mean / (1 - 0.9**t)
+        expected.append(weight)
+    found, _ = stepped(config, GRADIENTS, START)
+    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-4, atol=1e-6)
+    assert abs(found[0] - START).max() < 0.1001  # the first step is the learning rate, whatever the gradient
+
+
+def test_short_tensors_count_as_a_thousandth_long():
+    config = StepConfig(kind="adam", lr=1.0, eps=1.0, agc=0.3, clip=0.0, decay=0.0, warmup=0)
+    found, _ = stepped(config, GRADIENTS[:1], [0.0] * 5)
+    gradient = np.concatenate([g / np.sqrt((g**2).sum()) * 3e-4 for g in (GRADIENTS[0, :2], GRADIENTS[0, 2:])])
+    np.testing.assert_allclose(found[0], -gradient / (np.abs(gradient) + 1), rtol=1e-4)
+
+
+def test_adam_with_global_clip_and_decoupled_decay():
+    config = StepConfig(kind="adam", lr=0.01, eps=1e-5, agc=0.0, clip=1.5, decay=1e-2, warmup=0)
+    weight, square, mean, expected = np.array(START), np.zeros(5), np.zeros(5), []
+    for t, gradient in enumerate(GRADIENTS, 1):
+        gradient = gradient * min(1.0, 1.5 / np.sqrt((gradient**2).sum()))
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        weight = weight * (1 - 1e-2)  # a share of the weights, not times the learning rate, not in the gradient
+        weight = weight - 0.01 * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-5)
+        expected.append(weight)
+    found, _ = stepped(config, GRADIENTS, START)
+    np.testing.assert_allclose(found, np.stack(expected), rtol=1e-4, atol=1e-6)
+
+
+def test_the_learning_rate_rises_over_the_warm_up():
+    plain = StepConfig(kind="laprop", lr=0.1, agc=0.0, warmup=0)
+    whole, _ = stepped(plain, GRADIENTS, START)
+    slow, _ = stepped(replace(plain, warmup=4), GRADIENTS, START)
+    moved = [np.diff(np.vstack([START, found]), axis=0) for found in (whole, slow)]
+    for t in range(3):
+        np.testing.assert_allclose(moved[1][t], moved[0][t] * (t + 1) / 4, rtol=1e-4, atol=1e-6)
+    late, _ = stepped(replace(plain, warmup=2), np.tile(GRADIENTS[:1], (4, 1)), START)
+    steps = np.abs(np.diff(late, axis=0))
+    np.testing.assert_allclose(steps[1:, 0], 0.1, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["laprop", "adam"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_step_that_is_not_finite_changes_nothing(kind, bad):
+    config = StepConfig(kind=kind, lr=0.1, eps=1e-8, agc=0.3, clip=100.0, decay=1e-2, warmup=10)
+    spoiled = GRADIENTS.copy()
+    spoiled[1, 3] = bad
+    found, stepper = stepped(config, spoiled, START)
+    skipped, other = stepped(config, GRADIENTS[[0, 2]], START)
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], skipped[1])
+    for name, value in stepper.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+
+
+def test_one_optimiser_stops_for_the_failure_of_another():
+    found, stepper = stepped(StepConfig(), GRADIENTS, START, finite=[True, False, True])
+    np.testing.assert_array_equal(found[1], found[0])
+    assert stepper.count == 2

@@ -1,8 +1,10 @@
 """Running statistics, against the statistics of all data at once."""
 
+import numpy as np
+import pytest
 import torch
 
-from reverie.nn.scale import ReturnScale, RunningNorm
+from reverie.nn.scale import ReturnRange, ReturnScale, RunningNorm
 
 
 def test_merged_batches_equal_one_pass():
@@ -32,3 +34,39 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return():
     out = scale(reward, last)
     totals = torch.tensor([1.0, 1.5, 1.75, 0.0, 2.0])  # the sum starts anew behind the episode's end
     torch.testing.assert_close(out.squeeze(1), reward.squeeze(1) / totals.std(unbiased=False), atol=1e-3, rtol=1e-3)
+
+
+def test_the_range_of_returns_starts_at_zero_and_is_updated_before_it_is_used():
+    """No correction for the start: after one batch only a hundredth of its percentiles has entered."""
+    rng = np.random.default_rng(0)
+    low = high = 0.0
+    scale = ReturnRange(5, 95, 0.01)
+    assert scale.low == scale.high == 0 and scale.range == 1
+    for size in (1000.0, 5000.0, 20.0):
+        returns = rng.normal(size=(15, 8)) * size + 100
+        low = 0.99 * low + 0.01 * np.percentile(returns, 5)
+        high = 0.99 * high + 0.01 * np.percentile(returns, 95)
+        found = scale(torch.from_numpy(returns).float())
+        assert found.item() == pytest.approx(max(1.0, high - low), rel=1e-4)
+        assert found == scale.range
+
+
+def test_the_range_is_never_below_one_and_follows_the_spread_not_the_level():
+    scale = ReturnRange(5, 95, 1.0)
+    assert scale(torch.full((4, 4), 500.0)) == 1
+    assert scale(torch.linspace(500, 510, 101)).item() == pytest.approx(9.0, rel=1e-4)
+
+
+def test_the_range_is_saved_and_a_batch_that_is_not_finite_leaves_it():
+    scale, other = ReturnRange(5, 95, 0.5), ReturnRange(5, 95, 0.5)
+    before = scale(torch.linspace(0, 100, 101)).clone()
+    other.load_state_dict(scale.state_dict())
+    assert other.range == before
+    spoiled = torch.linspace(0, 100, 101)
+    for bad in (torch.nan, torch.inf):
+        spoiled[3] = bad
+        scale(spoiled)
+        assert scale.range.isfinite()
+    spoiled[:] = torch.nan
+    scale(spoiled)
+    assert scale(torch.linspace(0, 100, 101)).isfinite()

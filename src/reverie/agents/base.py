@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.rows import Batch
+from ..world.dream import Dream
 
 Carry = Any
 """What an agent remembers from row to row; None where it remembers nothing."""
@@ -24,6 +25,15 @@ class Learned:
     metrics: dict[str, Tensor]
     writeback: Batch = field(default_factory=dict)
     updates: int = 0
+
+
+@dataclass(frozen=True)
+class Media:
+    """What an agent has to show of itself now and then; everything stays on the device."""
+
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+    dreams: dict[str, Dream] = field(default_factory=dict)
+    """Dreams by the name of the video that is made of them."""
 
 
 def restore_random(generator: torch.Generator, state: Tensor) -> None:
@@ -55,6 +65,10 @@ class Agent(nn.Module):
     def learn_replay(self, rows: Batch) -> Learned:
         """Learn once from windows of the past (B, T, ...); `writeback` holds what is to be written over their rows."""
         return Learned({})
+
+    def report(self, rows: Batch) -> Media:
+        """What windows of the past (B, T, ...) show about the agent, which stays as it is, its generator too."""
+        return Media()
 
     def failures(self) -> Tensor | None:
         """How many updates in a row came to nothing for numbers that are not finite; None where none is counted."""

@@ -37,6 +37,8 @@ class Imagined:
 class Behavior(nn.Module):
     """A policy, the value of states under it, and how both learn."""
 
+    updates: Tensor
+
     def __init__(self, features: int, policy: Policy, config: BehaviorConfig, make: Layers, bins: int) -> None:
         super().__init__()
         self.config = config
@@ -75,10 +77,12 @@ class Behavior(nn.Module):
         return self.slow if self.slow is not None and self.config.slow_target else self.critic
 
     def imagine(self, world: WorldModel, start: State, generator: torch.Generator) -> Imagined:
-        """Trajectories of this policy from a start (B,), with gradients through the dynamics where the actor needs them."""
+        """Trajectories of this policy from a start (B,), with gradients where the actor learns through the dynamics."""
         held: AbstractContextManager[None] = frozen(world, self.critic) if self.through_dynamics else torch.no_grad()
         with held:
-            state, action = world.rssm.imagine(start, lambda at, _: self._act(at, generator), self.config.horizon, generator)
+            state, action = world.rssm.imagine(
+                start, lambda at: self._act(at, generator), self.config.horizon, generator
+            )
             reward, cont, value = world.reward(state), world.cont(state), self.judge.pred(state.feature)
         return Imagined(state, action, reward, cont, value)
 
@@ -119,9 +123,7 @@ class Behavior(nn.Module):
         }
         return returns[0].detach(), losses, metrics
 
-    def _actor_loss(
-        self, dream: Imagined, feature: Tensor, returns: Tensor, weight: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _actor_loss(self, dream: Imagined, feature: Tensor, returns: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of every action (what followed it, as an advantage or through the dynamics) and its entropy."""
         config = self.config
         scale = self.range(returns) if config.return_norm else 1.0
@@ -174,7 +176,7 @@ class Behavior(nn.Module):
         if self.config.slow == "average":
             rate = torch.full((), self.config.slow_rate, device=self.updates.device)
         else:
-            rate = (self.updates % self.config.slow_every == 0).float()
+            rate = torch.eq(self.updates % self.config.slow_every, 0).float()
         for slow, fast in zip(self.slow.parameters(), self.critic.parameters()):
             slow.lerp_(fast, rate)
 

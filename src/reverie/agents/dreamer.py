@@ -18,11 +18,11 @@ from ..nn.actions import ActionCode, Policy
 from ..nn.layers import Layers
 from ..nn.optim import Stepper
 from ..nn.precision import in_half
+from ..world.dream import CONTEXT, Dream, dream, errors
 from ..world.model import Window, WorldModel
 from ..world.rssm import State
-from .base import Agent, Learned, Mode, restore_random
-from .behavior import Behavior
-
+from .base import Agent, Learned, Media, Mode, restore_random
+from .behavior import Behavior, between
 
 Memory = dict[str, Tensor]
 """What the agent remembers from row to row: `deter` and `stoch` of its state, and the `action` it took there."""
@@ -34,9 +34,7 @@ class Dreamer(Agent):
     failed: Tensor
     skipped: Tensor
 
-    def __init__(
-        self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device
-    ) -> None:
+    def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:
         super().__init__()
         world, behavior = config.world, config.behavior
         self.device, self.replay = device, config.replay
@@ -49,9 +47,10 @@ class Dreamer(Agent):
         )
         self.behavior = Behavior(self.world.features, policy, behavior, make, world.bins)
         self.to(device)
-        self.half = in_half(world.precision, device)
+        self.in_half = in_half(world.precision, device)
         self.generator = torch.Generator(device).manual_seed(config.seed)
         self.steppers = self._steppers(config.optim)
+        self.lr_end = config.optim.lr_end
         self.acted = 0
         self.carried: tuple[State, Tensor] | None = None
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))
@@ -183,8 +182,27 @@ class Dreamer(Agent):
             written[key] = torch.where(finite, kept, old)
         return written
 
+    def report(self, rows: Batch) -> Media:
+        """The dream of sampled windows, and how wrong it is."""
+        window = self.window(rows)
+        found = self._dream(window, min(CONTEXT, window.is_first.shape[1] // 2))
+        return Media({f"world/{name}": value for name, value in errors(found).items()}, {"world/dream": found})
+
+    @torch.no_grad()
+    def dream(self, rows: Batch, carry: Memory, context: int = CONTEXT) -> Dream:
+        """What the world model predicts of rows (B, T) from their first ones; `carry` is from before them."""
+        action = self.code.encode(rows["action"])
+        led = torch.cat([carry["action"].unsqueeze(1), action[:, :-1]], 1)
+        return self._dream(Window(rows, State(carry["deter"], carry["stoch"]), led, rows["is_first"]), context)
+
+    def _dream(self, window: Window, context: int) -> Dream:
+        """A dream that draws the same each time and takes nothing from the agent's generator."""
+        generator = torch.Generator(self.device).manual_seed(0)
+        with self._precision():
+            return dream(self.world, window, context, generator, self.behavior.critic)
+
     def _precision(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.in_half)
 
     def failures(self) -> Tensor:
         """How many updates in a row came to nothing for numbers that are not finite."""
@@ -193,6 +211,8 @@ class Dreamer(Agent):
     def schedule(self, progress: float) -> None:
         """Set what changes over a run."""
         self.behavior.schedule(progress)
+        for stepper in self.steppers.values():
+            stepper.share = between(1.0, self.lr_end, progress)
 
     def save(self) -> dict[str, Any]:
         """Weights, statistics, optimisers, random state and the carried state."""

@@ -8,6 +8,7 @@ import torch
 from gymnasium import spaces
 
 from ..data.rows import Batch
+from ..nn.actions import ActionCode
 from .base import Agent, Carry, Mode, restore_random
 
 
@@ -18,26 +19,12 @@ class RandomAgent(Agent):
 
     def __init__(self, action_space: spaces.Space, seed: int, device: torch.device) -> None:
         super().__init__()
-        self.space = action_space
+        self.code = ActionCode(action_space).to(device)
         self.generator = torch.Generator(device).manual_seed(seed)
 
     def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:
         """Uniform actions."""
-        count, device = rows["is_first"].shape[0], rows["is_first"].device
-        space = self.space
-        if isinstance(space, spaces.Discrete):
-            action = torch.randint(int(space.n), (count,), generator=self.generator, device=device)
-        elif isinstance(space, spaces.MultiDiscrete):
-            sizes = torch.as_tensor(space.nvec, device=device)
-            share = torch.rand(count, len(sizes), generator=self.generator, device=device)
-            action = (share * sizes).long().clamp(max=sizes - 1)
-        else:
-            assert isinstance(space, spaces.Box)
-            low = torch.as_tensor(space.low, device=device).clamp(min=-1e3)
-            high = torch.as_tensor(space.high, device=device).clamp(max=1e3)
-            share = torch.rand(count, *space.shape, generator=self.generator, device=device)
-            action = low + share * (high - low)
-        return {"action": action}, carry
+        return {"action": self.code.random(len(rows["is_first"]), self.generator)}, carry
 
     def save(self) -> dict[str, Any]:
         """The generator's state."""

@@ -74,6 +74,36 @@ class PlayArguments:
 
 
 @dataclass(frozen=True)
+class DreamArguments:
+    """Look at what a world model predicts, beside what happened."""
+
+    logdir: str = ""
+    """Folder of the run."""
+    episodes: int = 3
+    """How many episodes to play and dream, side by side."""
+    checkpoint: str = "best"
+    """best, latest, or a file."""
+    length: int = 60
+    """Steps of each episode that are shown."""
+    context: int = 5
+    """How many of them the world model sees before it goes on by itself."""
+    start: int = 0
+    """Steps of each episode before those; the model sees them all."""
+    stochastic: bool = False
+    """Sample actions instead of taking the best ones."""
+    save_gif: bool = True
+    """Save the dream as an animated GIF; False prints its errors alone."""
+    gif_fps: int = 10
+    """Frames per second of the GIF."""
+    gif_dir: str = ""
+    """Folder of the GIF; empty takes LOGDIR/gifs."""
+    seed: int = 0
+    """Added to the run's own evaluation seed, for other episodes."""
+    device: typing.Literal["auto", "cpu", "cuda"] = "auto"
+    """Where networks live."""
+
+
+@dataclass(frozen=True)
 class EnvsArguments:
     """What is installed; or a close look at one task."""
 

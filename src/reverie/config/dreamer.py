@@ -206,6 +206,8 @@ class OptimConfig:
 
     joint: bool = True
     """One optimiser, the model's, for everything."""
+    lr_end: float = 1.0
+    """What share of the learning rates is left, after falling linearly, at the end of the run."""
     model: StepConfig = field(default_factory=StepConfig)
     actor: StepConfig = field(default_factory=StepConfig)
     critic: StepConfig = field(default_factory=StepConfig)

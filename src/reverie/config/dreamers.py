@@ -11,7 +11,8 @@ V1: Options = {
     "world.latent": "gaussian", "world.groups": 30, "world.std": "softplus", "world.min_std": 0.1,
     "world.cell": "plain", "world.deter": 200, "world.hidden": 200, "world.units": 400, "world.depth": 32,
     "world.norm": "none", "world.activation": "elu", "world.init": "glorot", "world.initial": "zeros",
-    "world.prior_layers": 1, "world.posterior_layers": 1, "world.cnn": "valid", "world.layers": 3, "world.symlog": False,
+    "world.prior_layers": 1, "world.posterior_layers": 1, "world.cnn": "valid",
+    "world.layers": 3, "world.symlog": False,
     "world.reward_head": "normal", "world.reward_layers": 2, "world.reward_target": "raw",
     "world.cont_head": True, "world.cont_layers": 3, "world.cont_discounted": True, "world.cont_scale": 10.0,
     "world.recon_scale": 0.5, "world.dyn_scale": 1.0, "world.rep_scale": 1.0,
@@ -33,7 +34,8 @@ V2: Options = {
     "world.latent": "categorical", "world.groups": 32, "world.classes": 32, "world.unimix": 0.0,
     "world.cell": "norm", "world.deter": 600, "world.hidden": 600, "world.units": 400, "world.depth": 48,
     "world.norm": "none", "world.activation": "elu", "world.init": "glorot", "world.initial": "zeros",
-    "world.prior_layers": 1, "world.posterior_layers": 1, "world.cnn": "valid", "world.layers": 4, "world.symlog": False,
+    "world.prior_layers": 1, "world.posterior_layers": 1, "world.cnn": "valid",
+    "world.layers": 4, "world.symlog": False,
     "world.reward_head": "normal", "world.reward_layers": 4, "world.reward_target": "raw",
     "world.cont_head": True, "world.cont_layers": 4, "world.cont_discounted": True, "world.cont_scale": 1.0,
     "world.recon_scale": 0.5, "world.dyn_scale": 0.8, "world.rep_scale": 0.2,
@@ -55,7 +57,8 @@ V3_2023: Options = {
     "world.latent": "categorical", "world.groups": 32, "world.classes": 32, "world.unimix": 0.01,
     "world.cell": "norm", "world.deter": 512, "world.hidden": 512, "world.units": 512, "world.depth": 32,
     "world.norm": "layer", "world.activation": "silu", "world.init": "fan_avg", "world.initial": "learned",
-    "world.prior_layers": 1, "world.posterior_layers": 1, "world.cnn": "stride", "world.layers": 2, "world.symlog": True,
+    "world.prior_layers": 1, "world.posterior_layers": 1, "world.cnn": "stride",
+    "world.layers": 2, "world.symlog": True,
     "world.reward_head": "symlog_twohot", "world.reward_layers": 2, "world.reward_target": "raw",
     "world.cont_head": True, "world.cont_layers": 2, "world.cont_discounted": False, "world.cont_scale": 1.0,
     "world.recon_scale": 1.0, "world.dyn_scale": 0.5, "world.rep_scale": 0.1,
@@ -94,7 +97,9 @@ V3: Options = {
 """The third Dreamer in its newest form."""
 
 
-def adam(lrs: tuple[float, float, float], eps: tuple[float, float, float], clips: tuple[float, float, float]) -> Options:
+def adam(
+    lrs: tuple[float, float, float], eps: tuple[float, float, float], clips: tuple[float, float, float]
+) -> Options:
     """Three Adams, for model, actor and critic."""
     found: Options = {"optim.joint": False}
     for name, lr, each, clip in zip(("model", "actor", "critic"), lrs, eps, clips):

@@ -5,19 +5,10 @@ The part of the action is worked out by `embed`, for all steps of a window at on
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor, nn
 
 from .layers import LayerNorm, Layers
-
-
-class Cell(Protocol):
-    """What a recurrent cell answers."""
-
-    def embed(self, action: Tensor) -> Tensor: ...
-    def __call__(self, deter: Tensor, stoch: Tensor, embedded: Tensor) -> Tensor: ...
 
 
 def limited(action: Tensor) -> Tensor:

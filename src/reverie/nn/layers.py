@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -88,14 +89,14 @@ class Layers:
         """A convolution."""
         layer = nn.Conv2d(inputs, outputs, kernel, stride, padding)
         self._fill(layer.weight, inputs * kernel**2, outputs * kernel**2, 1.0, False)
-        nn.init.zeros_(layer.bias)
+        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
         return layer
 
     def deconv(self, inputs: int, outputs: int, kernel: int, stride: int, padding: int = 0) -> nn.ConvTranspose2d:
         """A transposed convolution."""
         layer = nn.ConvTranspose2d(inputs, outputs, kernel, stride, padding)
         self._fill(layer.weight, inputs * kernel**2, outputs * kernel**2, 1.0, False)
-        nn.init.zeros_(layer.bias)
+        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
         return layer
 
     def tail(self, size: int) -> nn.Sequential:
@@ -111,7 +112,7 @@ class Layers:
     def mlp(self, inputs: int, units: int, layers: int) -> nn.Sequential:
         """Several dense layers."""
         sizes = [inputs] + [units] * layers
-        return nn.Sequential(*(part for i, o in zip(sizes, sizes[1:]) for part in self.dense(i, o)))
+        return nn.Sequential(*(part for i, o in pairwise(sizes) for part in self.dense(i, o)))
 
     @torch.no_grad()
     def _fill(self, weight: Tensor, inputs: int, outputs: int, scale: float, last: bool) -> None:

@@ -93,6 +93,8 @@ class Stepper(Flat):
     def __init__(self, parameters: Iterable[nn.Parameter], config: StepConfig) -> None:
         super().__init__(parameters)
         self.config = config
+        self.share = 1.0
+        """What is left of the learning rate."""
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
@@ -109,7 +111,7 @@ class Stepper(Flat):
         config = self.config
         self._cut(norm)
         count = self.count + 1
-        gradient, rate = self.gradient, config.lr
+        gradient, rate = self.gradient, config.lr * self.share
         square = torch.lerp(self.square, gradient.square(), 1 - BETAS[1])
         size = (square / (1 - BETAS[1] ** count)).sqrt_().add_(config.eps)
         if config.kind == "laprop":
@@ -130,6 +132,8 @@ class Stepper(Flat):
         if config.agc > 0:
             gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
             lengths = torch.stack(torch._foreach_norm(gradients))
-            limits = torch.stack(torch._foreach_norm(self.parameters)).clamp(min=LEAST_LENGTH) * config.agc
+            limits = (
+                torch.stack(torch._foreach_norm(list[Tensor](self.parameters))).clamp(min=LEAST_LENGTH) * config.agc
+            )
             shares = (limits / lengths.clamp(min=1e-30)).clamp(max=1.0)
             torch._foreach_mul_(gradients, list(shares.unbind()))

@@ -59,11 +59,10 @@ class Bernoulli(nn.Module):
         return F.binary_cross_entropy_with_logits(x.squeeze(-1).float(), target, reduction="none")
 
 
-class Squares(nn.Module):
+class Squares:
     """A vector, by its squared errors summed up; in symlog space where that is asked for."""
 
     def __init__(self, size: int, squash: bool) -> None:
-        super().__init__()
         self.size, self.squash = size, squash
 
     def pred(self, x: Tensor) -> Tensor:
@@ -75,11 +74,10 @@ class Squares(nn.Module):
         return (x.float() - (symlog(target) if self.squash else target)).square().sum(-1)
 
 
-class Classes(nn.Module):
+class Classes:
     """Several classes, from logits side by side."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
-        super().__init__()
         self.sizes, self.size = sizes, sum(sizes)
 
     def pred(self, x: Tensor) -> Tensor:

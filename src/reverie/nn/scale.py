@@ -78,10 +78,11 @@ class ReturnRange(nn.Module):
 
     @torch.no_grad()
     def forward(self, returns: Tensor) -> Tensor:
-        """The range as one number, after these returns have entered it."""
-        low, high = torch.quantile(returns.detach().float().flatten(), self.at)
-        self.low.lerp_(low, self.rate)
-        self.high.lerp_(high, self.rate)
+        """The range as one number, after these returns have entered it; those that are not finite leave it."""
+        found = torch.quantile(returns.detach().float().flatten(), self.at)
+        finite = found.isfinite().all()
+        for edge, new in zip((self.low, self.high), found):
+            edge.copy_(torch.where(finite, edge.lerp(new, self.rate), edge))
         return self.range
 
     @property

@@ -7,7 +7,7 @@ import textwrap
 import typing
 from typing import Any
 
-from ..config.arguments import EnvsArguments, EvalArguments, PlayArguments, TrainArguments
+from ..config.arguments import DreamArguments, EnvsArguments, EvalArguments, PlayArguments, TrainArguments
 from ..config.names import SHORT
 from ..config.options import Option, options
 from ..config.presets import PRESETS
@@ -19,9 +19,15 @@ USAGE = {
     "train": "reverie train [--configs NAME ...] [--task SUITE_NAME] [--logdir DIR] [--resume] [--option VALUE ...]",
     "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
     "play": "reverie play --logdir DIR [--episodes N] [--checkpoint FILE] [--stochastic] [--save-gif] [--overlay]",
+    "dream": "reverie dream --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--length N] [--context N]",
     "envs": "reverie envs [--check TASK] [--configs NAME ...] [--env.OPTION VALUE ...] [--envs.OPTION VALUE ...]",
 }
-ARGUMENTS: dict[str, type] = {"eval": EvalArguments, "play": PlayArguments, "envs": EnvsArguments}
+ARGUMENTS: dict[str, type] = {
+    "eval": EvalArguments,
+    "play": PlayArguments,
+    "dream": DreamArguments,
+    "envs": EnvsArguments,
+}
 
 
 def overview(commands: dict[str, str]) -> str:

@@ -11,6 +11,7 @@ from ..agents.base import Agent, Learned, Mode
 from ..collect.collector import Collector
 from ..config.schema import RunConfig
 from ..data.counters import Counters
+from ..log.dreams import COLUMNS, FPS, film, scenes
 from ..log.logger import Logger
 from ..log.video import reel
 from . import checkpoint
@@ -101,10 +102,21 @@ class Run:
         self.logger.add({f"eval/{name}": value for name, value in self.evaluation.items()})
         if result.clips:
             self.logger.video("eval/episodes", reel(result.clips, result.clip_scores))
+        self.report()
         if self.evaluation["mean_return"] >= self.best:
             self.best = self.evaluation["mean_return"]
             self.save("best")
         return True
+
+    def report(self) -> None:
+        """Log what the agent shows of itself on replayed windows."""
+        rows = self.rehearsal.glance() if self.rehearsal else None
+        if rows is None:
+            return
+        media = self.agent.report(rows)
+        self.logger.add(media.metrics)
+        for name, dream in media.dreams.items() if self.config.eval_videos else ():
+            self.logger.video(name, film(scenes(dream, min(self.config.eval_videos, COLUMNS))), FPS)
 
     @property
     def finished(self) -> bool:

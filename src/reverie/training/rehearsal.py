@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..config.errors import UserError
 from ..data.disk import Archive
 from ..data.replay import Replay
 from ..data.rows import Batch
+from ..data.select import Uniform, Weighting
 
 LOG = logging.getLogger("reverie")
 
@@ -72,6 +74,15 @@ class Rehearsal:
             self._check(int(failed), batch)
         return learned
 
+    def glance(self) -> Batch | None:
+        """A batch of windows to look at, drawn evenly; None before learning begins. Training goes on as without it."""
+        if not self.started:
+            return None
+        generator = torch.Generator(self.replay.place).manual_seed(self.updates)
+        selection = Uniform(replace(self.replay.ring, generator=generator), Weighting())
+        batch = self.replay.sample(self.config.batch, self.length, selection)
+        return batch | {"continues": torch.zeros_like(batch["is_first"][:, 0])}
+
     def _check(self, failed: int, batch: Batch) -> None:
         """Write down a batch whose update was skipped, and stop when that happens again and again."""
         if not failed:
@@ -83,8 +94,8 @@ class Rehearsal:
             LOG.warning("an update was skipped: its loss or gradient is not finite; its batch is in %s", path)
         if failed >= PATIENCE:
             raise UserError(
-                f"{failed} updates in a row had a loss or gradient that is not finite: look at rewards and observations "
-                f"in {self.folder}/nonfinite-*.npz, lower --optim.model.lr, or try --world.precision float32"
+                f"{failed} updates in a row had a loss or gradient that is not finite: look at the batches in "
+                f"{self.folder}/nonfinite-*.npz, lower --optim.model.lr, or take --world.precision float32"
             )
 
     def state(self) -> dict[str, Any]:

@@ -42,6 +42,14 @@ class InfoNCE(nn.Module):
         return {"infonce": self.scale * contrast(query, key).reshape(embed.shape[:-1])}
 
 
+def make_contrast(config: WorldConfig, stoch: int, embed: int, make: Layers) -> Barlow | InfoNCE | None:
+    """What stands in for a decoder, if anything does."""
+    if config.representation == "reconstruction":
+        return None
+    kind = Barlow if config.representation == "barlow" else InfoNCE
+    return kind(config, stoch, embed, make)
+
+
 def standardized(x: Tensor) -> Tensor:
     """Rows (B, n) with every entry at mean 0 and deviation 1 over the batch."""
     x = x.float().flatten(0, -2)

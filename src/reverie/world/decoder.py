@@ -30,7 +30,7 @@ class Decoder(nn.Module):
         }
         outputs |= {key: Classes(sizes) for key, sizes in self.form.classes.items()}
         self.vectors = tuple(outputs)
-        self.outputs = nn.ModuleList(outputs.values())
+        self.outputs = list(outputs.values())
         if outputs:
             features = config.deter + stoch
             self.dense = make.mlp(features, config.units, config.layers)

@@ -67,9 +67,10 @@ class Encoder(nn.Module):
         space = selected(space, config.encoder_keys, "world.encoder_keys")
         self.symlog = config.symlog
         self.images = tuple(key for key, each in space.items() if is_image(each))
-        self.convs = nn.ModuleList(make_encoder(config, make, space[key].shape or ()) for key in self.images)
+        convs = [make_encoder(config, make, space[key].shape or ()) for key in self.images]
+        self.convs = nn.ModuleList(convs)
         self.form = VectorForm(space)
-        self.outputs = sum(int(conv.outputs) for conv in self.convs)
+        self.outputs = sum(conv.outputs for conv in convs)
         if self.form.size:
             self.dense = make.mlp(self.form.size, config.units, config.layers)
             self.outputs += config.units if config.layers else self.form.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class PoolEncoder(nn.Module):
         widths = [depth * multiple for multiple in MULTIPLES[: max(1, stages)]]
         self.pool = nn.MaxPool2d(2) if stages else nn.Identity()
         sizes = [channels, *widths]
-        self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in zip(sizes, sizes[1:]))
+        self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in pairwise(sizes))
         self.tails = nn.ModuleList(ChannelNorm(make.tail(size)) for size in widths)
         self.outputs = widths[-1] * (height >> stages) * (width >> stages)
 
@@ -81,7 +82,7 @@ class PoolDecoder(nn.Module):
         self.stoch_in = nn.Sequential(make.dense(stoch, 2 * units), make.linear(2 * units, size))
         self.tail = make.tail(widths[-1])
         sizes = [*reversed(widths), channels] if self.stages else [widths[-1], channels]
-        self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in zip(sizes, sizes[1:]))
+        self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in pairwise(sizes))
         self.tails = nn.ModuleList(ChannelNorm(make.tail(size)) for size in sizes[1:-1])
 
     def forward(self, deter: Tensor, stoch: Tensor) -> Tensor:
@@ -111,7 +112,7 @@ class StrideEncoder(nn.Module):
             check_valid(shape)
             stages = STAGES
         sizes = [channels, *(depth * 2**i for i in range(stages))]
-        self.convs = nn.ModuleList(make.conv(i, o, 4, 2, padding) for i, o in zip(sizes, sizes[1:]))
+        self.convs = nn.ModuleList(make.conv(i, o, 4, 2, padding) for i, o in pairwise(sizes))
         tails = make if padding else Layers("none", "relu", make.init)
         self.tails = nn.ModuleList(ChannelNorm(tails.tail(size)) for size in sizes[1:])
         with torch.no_grad():
@@ -137,7 +138,7 @@ class StrideDecoder(nn.Module):
         self.map = (height >> stages, width >> stages, widths[0])
         self.inputs = make.linear(features, math.prod(self.map))
         sizes = [*widths, channels]
-        self.convs = nn.ModuleList(make.deconv(i, o, 4, 2, 1) for i, o in zip(sizes, sizes[1:]))
+        self.convs = nn.ModuleList(make.deconv(i, o, 4, 2, 1) for i, o in pairwise(sizes))
         self.tails = nn.ModuleList(ChannelNorm(make.tail(size)) for size in widths)
 
     def forward(self, deter: Tensor, stoch: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from ..losses.kl import beyond_free
 from ..nn.heads import NumberHead
 from ..nn.layers import Layers
 from ..nn.outputs import Bernoulli, make_output
-from .contrast import Barlow, InfoNCE
+from .contrast import make_contrast
 from .decoder import Decoder
 from .encoder import Encoder
 from .rssm import RSSM, State
@@ -45,16 +45,15 @@ class WorldModel(nn.Module):
         stoch = self.rssm.latent.size
         self.features = config.deter + stoch
         self.decoder = Decoder(space, config, stoch, make) if config.representation == "reconstruction" else None
-        kinds = {"barlow": Barlow, "infonce": InfoNCE}
-        self.contrast = kinds[config.representation](config, stoch, self.encoder.outputs, make) if self.decoder is None else None
+        self.contrast = make_contrast(config, stoch, self.encoder.outputs, make)
         self.previous = Decoder(space, config, stoch, make) if config.previous_scale else None
         output = make_output(config.reward_head, config.bins)
         # two-hot heads begin at exactly zero, so that nothing is expected before anything is known
-        zero = 1.0 if config.reward_head == "normal" else 0.0
-        self.reward_head = NumberHead(make, self.features, config.units, config.reward_layers, output, zero)
-        self.cont_head = (
-            NumberHead(make, self.features, config.units, config.cont_layers, Bernoulli()) if config.cont_head else None
-        )
+        scale = 1.0 if config.reward_head == "normal" else 0.0
+        self.reward_head = NumberHead(make, self.features, config.units, config.reward_layers, output, scale)
+        self.cont_head: NumberHead | None = None
+        if config.cont_head:
+            self.cont_head = NumberHead(make, self.features, config.units, config.cont_layers, Bernoulli())
 
     def filter_step(
         self, state: State, action: Tensor, rows: Batch, generator: torch.Generator, mode: bool = False
@@ -105,7 +104,7 @@ class WorldModel(nn.Module):
     def head_losses(self, state: State, rows: Batch) -> dict[str, Tensor]:
         """The weighted losses (B, T) of what the heads predict at states."""
         config = self.config
-        losses = {}
+        losses: dict[str, Tensor] = {}
         if self.decoder is not None:
             losses |= self.decoder.losses(self._seen_by("decoder", state), rows)
         reward = rows["reward"].tanh() if config.reward_target == "tanh" else rows["reward"]

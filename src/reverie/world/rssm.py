@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..config.dreamer import WorldConfig
 from ..config.errors import UserError
-from ..nn.gru import BlockCell, Cell, NormCell, PlainCell
+from ..nn.gru import BlockCell, NormCell, PlainCell
 from ..nn.layers import Layers
 from .latent import make_latent
 
@@ -73,11 +73,12 @@ class RSSM(nn.Module):
 
     def reset(self, state: State, is_first: Tensor) -> State:
         """The state with its rows (B,) replaced by the initial one where an episode begins."""
-        keep = (~is_first).unsqueeze(-1).to(state.deter.dtype)
+        first = is_first.unsqueeze(-1)
+        # replaced and not multiplied by 0: a state that is not finite must not outlive its episode
         if self.start is None:
-            return State(state.deter * keep, state.stoch * keep)
+            return State(state.deter.masked_fill(first, 0), state.stoch.masked_fill(first, 0))
         initial = self.initial(len(is_first))
-        return State(torch.lerp(initial.deter, state.deter, keep), torch.lerp(initial.stoch, state.stoch, keep))
+        return State(*(torch.where(first, new, old) for new, old in zip(initial, state)))
 
     def observe(
         self, start: State, embed: Tensor, action: Tensor, is_first: Tensor, generator: torch.Generator
@@ -106,23 +107,23 @@ class RSSM(nn.Module):
         return State(deter, self.latent.sample(self.prior(deter), noise))
 
     def imagine(
-        self, start: State, policy: Callable[[State, int], Tensor], horizon: int, generator: torch.Generator
+        self, start: State, policy: Callable[[State], Tensor], horizon: int, generator: torch.Generator
     ) -> tuple[State, Tensor]:
         """States (H + 1, B) dreamt from a start (B,), itself the first, and the actions (H, B) that led on."""
         noise = self.latent.noise((horizon, len(start.deter)), generator)
         states, actions = [start], []
         for t in range(horizon):
-            actions.append(policy(states[-1], t))
+            actions.append(policy(states[-1]))
             states.append(self.step(states[-1], actions[-1], noise[t]))
         deter, stoch = (torch.stack(parts) for parts in zip(*states))
         return State(deter, stoch), torch.stack(actions)
 
 
-def make_cell(config: WorldConfig, stoch: int, action: int, make: Layers) -> Cell:
+def make_cell(config: WorldConfig, stoch: int, action: int, make: Layers) -> BlockCell | NormCell | PlainCell:
     """The recurrent cell that the configuration asks for."""
     if config.cell == "block":
         if config.deter % config.blocks:
             raise UserError(f"--world.deter {config.deter} does not divide into --world.blocks {config.blocks}")
         return BlockCell(make, config.deter, stoch, action, config.hidden, config.blocks)
-    kinds = {"norm": NormCell, "plain": PlainCell}
-    return kinds[config.cell](make, config.deter, stoch, action, config.hidden)
+    kind = NormCell if config.cell == "norm" else PlainCell
+    return kind(make, config.deter, stoch, action, config.hidden)

@@ -67,4 +67,6 @@ def installed() -> Any:
     try:
         return importlib.import_module("wandb")
     except ImportError as error:
-        raise UserError("Weights & Biases is not installed: pip install -e '.[wandb]' in the checkout of Reverie") from error
+        raise UserError(
+            "Weights & Biases is not installed: pip install -e '.[wandb]' in the checkout of Reverie"
+        ) from error
