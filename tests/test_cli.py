@@ -132,7 +132,7 @@ def test_help_is_readable(capsys):
     for words in ("cartpole_ppo", "PPO on CartPole", "crafter", "--ppo.lr X", "Learning rate of Adam.", "Short names"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 130
-    for command in ("eval", "play", "envs"):
+    for command in ("eval", "play", "dream", "envs"):
         assert f"reverie {command}" in call(capsys, command, "--help")[1]
     assert "reverie train" in call(capsys)[1]
 
@@ -228,6 +228,10 @@ def test_envs_tells_all_faults_in_one_line(capsys, tmp_path, monkeypatch):
         ("play --logdir {run} --checkpoint {tmp}/file", "damaged or no checkpoint"),
         ("play --logdir {run} --checkpoint /etc/passwd", "damaged or no checkpoint"),
         ("play --logdir {run} --episods 2", "did you mean --episodes"),
+        ("dream --logdir {run}", "this run's agent has no world model"),
+        ("dream --logdir {run} --length 1", "--length is 1: it must be at least 2"),
+        ("dream --logdir {run} --context 0", "--context is 0: it must be at least 1"),
+        ("dream --logdir {run} --checkpoint other.pt", "there is best.pt, latest.pt"),
         ("envs --check toy_katch", "did you mean toy_catch"),
         ("envs --check toy_catch --env.sise 8", "did you mean --env.size"),
         ("envs --check toy_catch --envs.count 0", "--envs.count is 0: it must be at least 1"),

@@ -16,7 +16,15 @@ import yaml
 import reverie
 from reverie.cli import COMMANDS, resolve
 from reverie.config import names, store
-from reverie.config.arguments import EnvsArguments, EvalArguments, PlayArguments, TrainArguments, parse, parse_envs
+from reverie.config.arguments import (
+    DreamArguments,
+    EnvsArguments,
+    EvalArguments,
+    PlayArguments,
+    TrainArguments,
+    parse,
+    parse_envs,
+)
 from reverie.config.errors import UserError
 from reverie.config.options import options
 from reverie.config.presets import PRESETS, stacked
@@ -29,7 +37,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = Path(reverie.__file__).parent
 DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-KINDS = {"eval": EvalArguments, "play": PlayArguments, "envs": EnvsArguments}
+KINDS = {"eval": EvalArguments, "play": PlayArguments, "dream": DreamArguments, "envs": EnvsArguments}
 FOREIGN = {"--no-deps"}
 """Options of other programs that the text mentions by themselves."""
 THEIRS = {"gym_MyWorld-v0", "my_module:MyEnv", "minecraft_MineRLTreechop-v0"}

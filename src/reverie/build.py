@@ -25,6 +25,7 @@ from .config.options import flattened
 from .config.schema import Config
 from .data.counters import Counters
 from .data.replay import Replay
+from .data.select import Weighting
 from .envs.form import is_image
 from .envs.process import core_count
 from .envs.registry import find, frames_per_step, import_modules, make_own_env
@@ -193,6 +194,7 @@ def make_rehearsal(config: Config, folder: Path, device: torch.device) -> Rehear
         folder=folder / "replay",
         seed=config.seed,
         context=int(settings.start == "stored"),
+        weighting=Weighting(ends=settings.ends, scale=settings.recency, alpha=settings.alpha),
     )
     return Rehearsal(replay, settings, folder)
 

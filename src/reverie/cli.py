@@ -85,6 +85,8 @@ def train(words: list[str]) -> int:
         last, best = outcome.evaluation["mean_return"], outcome.best_return
         print(f"Return of the last evaluation: {last:.1f}, of the best: {best:.1f}")
     print(f"\nWatch it play:   {program('reverie')} play --logdir {logdir}  (add --save-gif for GIFs)")
+    if config.agent.name == "dreamer":
+        print(f"See it dream:    {program('reverie')} dream --logdir {logdir}")
     print(f"Its curves:      {program('tensorboard')} --logdir {logdir}")
     return 0
 
@@ -170,9 +172,9 @@ def dream(words: list[str]) -> int:
     dreams, step = dream_checkpoint(
         config, file, arguments.episodes, stretch, "sample" if arguments.stochastic else "eval", arguments.seed
     )
-    print(f"{len(dreams)} episodes dreamt after {arguments.context} steps of sight, at step {step:,} of training")
+    print(f"Errors of what was not seen, at step {step:,} of training (0 is perfect, 1 no better than the mean):")
     for name, value in figures(dreams).items():
-        print(f"{name.replace('_', ' '):24} {value:.3f}   (0 is perfect, 1 no better than the mean)")
+        print(f"  {name:26} {value:.3f}")
     if arguments.save_gif:
         folder = Path(arguments.gif_dir or Path(arguments.logdir) / "gifs")
         for path in save_gifs(dreams, folder, f"{file.stem}_{step:09d}", arguments.gif_fps):

@@ -58,14 +58,14 @@ def test_the_border_changes_where_the_eyes_are_closed():
 
 
 def test_every_part_adds_its_size():
-    charts = 3 * (CHART_HEIGHT + GAP)
+    charts, bare = 3 * (CHART_HEIGHT[True] + GAP), CHART_HEIGHT[False] + GAP
     image = 3 * (128 + 2 * BORDER + GAP)
     width = 128 + 2 * BORDER + 2 * GAP
     assert film([scene_of()]).shape == (8, 18 + GAP + image + charts + 22, GUTTER + width, 3)
     assert film([scene_of()] * 3).shape[2] == GUTTER + 3 * width
     assert film([scene_of(images=2)]).shape[1] == 18 + GAP + 2 * image + charts + 22
-    assert film([scene_of(images=0)]).shape[1:3] == (18 + GAP + charts + 22, GUTTER + CHART_WIDTH + 2 * GAP)
-    assert film([scene_of(images=0, entries=2)]).shape[1] == 18 + GAP + 5 * (CHART_HEIGHT + GAP) + 22
+    assert film([scene_of(images=0)]).shape[1:3] == (18 + GAP + 3 * bare + 22, GUTTER + CHART_WIDTH + 2 * GAP)
+    assert film([scene_of(images=0, entries=2)]).shape[1] == 18 + GAP + 5 * bare + 22
 
 
 def test_large_and_gray_images_fit():
@@ -91,6 +91,12 @@ def test_of_many_entries_those_that_vary_most_are_shown_in_their_order():
 def test_curves_of_numbers_come_in_their_order_and_a_single_entry_has_no_number():
     names = [curve.name for curve in chosen([scene_of(entries=1)])[0]]
     assert names == ["vector", "reward", "value", "continue"]
+
+
+def test_long_names_are_cut_but_not_their_numbers():
+    pair = np.random.default_rng(0).normal(size=(2, 4, 2))
+    scene = Scene(np.ones(4, bool), {}, {"proprioception": tuple(pair)}, {})
+    assert [curve.name for curve in chosen([scene])[0]] == ["proprioce 0", "proprioce 1"]
 
 
 def test_errors_become_warmer_and_brighter():

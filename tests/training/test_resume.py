@@ -31,9 +31,17 @@ CASES = {
 }
 
 
-def config_of(folder, case):
+DREAMERS = {
+    "newest": ("dreamer_v3", {}),
+    "carried": ("dreamer_v3", {"replay.start": "carried", "replay.uniform": 1.0, "replay.online": 0.0}),
+    "prioritised": ("dreamer_v3", {"replay.online": 0.0, "replay.prioritised": 1.0, "replay.storage": "disk"}),
+    "first": ("dreamer_v1", {"world.cnn": "pool"}),
+}
+
+
+def config_of(folder, case, presets=("debug",)):
     options = {"run.steps": 100_000, "run.eval_every": 200, "run.eval_videos": 0, "run.save_every": 0, "log.every": 100}
-    return replaced(stacked(["debug"]), options | case | {"logdir": str(folder)})
+    return replaced(stacked(presets), options | case | {"logdir": str(folder)})
 
 
 def play(config, count, resume):
@@ -85,6 +93,22 @@ def test_resumed_equals_uninterrupted(tmp_path, name):
     assert steps[0] == steps[1]
     losses = [[json.loads(line).get("train/policy_loss") for line in each] for each in lines]
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("name", DREAMERS)
+def test_a_resumed_dreamer_equals_the_uninterrupted_one(tmp_path, name):
+    preset, options = DREAMERS[name]
+    case = {"task": "gym_CartPole-v1", "envs.backend": "serial", "replay.prefill": 16, "replay.warmup": 48} | options
+    play(config_of(tmp_path / "whole", case, (preset, "debug")), 50, resume=False)
+    for count, resume in ((30, False), (20, True)):
+        play(config_of(tmp_path / "half", case, (preset, "debug")), count, resume)
+
+    states = [plain(checkpoint.load(tmp_path / each / "checkpoints" / "latest.pt")) for each in ("whole", "half")]
+    assert_equal(*states)
+    assert states[0]["counters"]["updates"] > 10
+    lines = [(tmp_path / each / "metrics.jsonl").read_text().splitlines() for each in ("whole", "half")]
+    losses = [[json.loads(line).get("world/vector_loss") for line in each] for each in lines]
+    assert losses[0] == losses[1] and losses[0][-1] is not None
 
 
 def started(folder: Path, *more: str) -> subprocess.Popen:

@@ -168,9 +168,9 @@ class Behavior(nn.Module):
         return loss, value
 
     @torch.no_grad()
-    def follow(self) -> None:
-        """Let the slow critic follow the critic, after an update."""
-        self.updates.add_(1)
+    def follow(self, made: Tensor) -> None:
+        """Let the slow critic follow the critic after an update, unless it was skipped."""
+        self.updates.add_(made)
         if self.slow is None:
             return
         if self.config.slow == "average":
@@ -178,7 +178,7 @@ class Behavior(nn.Module):
         else:
             rate = torch.eq(self.updates % self.config.slow_every, 0).float()
         for slow, fast in zip(self.slow.parameters(), self.critic.parameters()):
-            slow.lerp_(fast, rate)
+            slow.lerp_(fast, rate * made)
 
 
 def between(start: float, end: float | None, progress: float) -> float:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from ..config.dreamer import OptimConfig
+from ..config.errors import UserError
 from ..config.schema import Config
 from ..data.rows import Batch
 from ..nn.actions import ActionCode, Policy
@@ -38,6 +39,8 @@ class Dreamer(Agent):
         super().__init__()
         world, behavior = config.world, config.behavior
         self.device, self.replay = device, config.replay
+        if behavior.starts == 1 and behavior.replay_scale:
+            raise UserError("--behavior.starts 1 leaves the replayed critic loss no pair of rows: give 2 or more, or 0")
         self.keys = (*observation, "reward", "is_first", "is_last", "is_terminal")
         self.code = ActionCode(action)
         self.world = WorldModel(observation, self.code.size, world, behavior.gamma)
@@ -139,12 +142,13 @@ class Dreamer(Agent):
         finite = torch.isfinite(torch.stack(list(norms.values()))).all()
         for name, stepper in self.steppers.items():
             stepper.step(norms[name], finite)
-        self.behavior.follow()
+        self.behavior.follow(finite)
         self.skipped += ~finite
         self.failed.add_(1).mul_(~finite)
         if self.replay.start == "carried":
-            last = state.detach()
-            self.carried = State(last.deter[:, -1], last.stoch[:, -1]), self.code.encode(rows["action"][:, -1])
+            # what is not finite would spoil every window that goes on from here
+            end = State(*(part[:, -1].masked_fill(~finite, 0) for part in state.detach()))
+            self.carried = end, self.code.encode(rows["action"][:, -1])
         metrics |= {f"train/{name}_loss" if name in TRAINED else f"world/{name}_loss": x for name, x in means.items()}
         metrics |= {f"train/{name}_grad_norm": norm for name, norm in norms.items()}
         metrics["train/skipped"] = self.skipped.float()
@@ -180,6 +184,10 @@ class Dreamer(Agent):
             old = rows[key]
             kept = torch.cat([old[:, :context], value], 1) if context else value
             written[key] = torch.where(finite, kept, old)
+        if self.replay.prioritised:
+            surprise = losses["dyn"] + losses["rep"] + losses["reward"]
+            surprise = torch.cat([surprise[:, :1]] * context + [surprise], 1)
+            written["priority"] = torch.where(finite, surprise, torch.zeros_like(surprise))
         return written
 
     def report(self, rows: Batch) -> Media:

@@ -244,6 +244,12 @@ class ReplayConfig:
     recent: float = 0.0
     """Share of windows drawn with newer ones likelier."""
     prioritised: float = 0.0
-    """Share of windows drawn by how badly the world model predicts them."""
+    """Share of windows drawn by how badly the world model predicts latents and rewards."""
+    alpha: float = 0.6
+    """How sharply priorities are followed; 0 draws evenly."""
+    recency: float = 1000.0
+    """Age in rows at which the share of recent windows begins to fall."""
+    ends: float = 0.0
+    """Share of the evenly drawn windows that are moved so that they end with an episode."""
     save: bool = True
     """Keep the replay beside the checkpoints, so that a resumed run has it."""

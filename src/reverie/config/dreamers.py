@@ -143,7 +143,34 @@ GENERATIONS: dict[str, tuple[str, Options]] = {
 
 NEWEST = GENERATIONS["dreamer_v3"][1]
 
+SMALL: Options = {
+    "run.threads": 1, "envs.count": 4,
+    "world.cell": "norm", "world.norm": "layer", "world.deter": 128, "world.hidden": 64, "world.groups": 8,
+    "world.classes": 8, "world.units": 64, "world.prior_layers": 1, "world.layers": 2, "world.bins": 63,
+    "behavior.units": 64, "behavior.actor_layers": 2, "behavior.critic_layers": 2, "behavior.horizon": 12,
+    "behavior.starts": 8,
+    "replay.batch": 16, "replay.length": 16, "replay.ratio": 64.0, "replay.capacity": 100_000,
+    "optim.model.lr": 1e-3, "optim.model.warmup": 100, "optim.lr_end": 0.1,
+}  # fmt: skip
+"""Networks that a single CPU core goes through a dozen times a second, for tasks of a few numbers."""
+
 TASKS: dict[str, tuple[str, Options]] = {
+    "cartpole": (
+        "a small Dreamer V3 on CartPole, minutes on two CPU cores",
+        NEWEST
+        | SMALL
+        | {
+            "task": "gym_CartPole-v1", "run.steps": 10_000, "run.eval_every": 2_500, "run.save_every": 2_500,
+        },
+    ),
+    "pendulum": (
+        "a small Dreamer V3 on Pendulum, minutes on two CPU cores",
+        NEWEST
+        | SMALL
+        | {
+            "task": "gym_Pendulum-v1", "run.steps": 20_000, "run.eval_every": 2_500, "run.save_every": 2_500,
+        },
+    ),
     "atari": (
         "Dreamer V3 on Atari: 64x64 colour, sticky actions, all 18 actions, 50M steps",
         NEWEST

@@ -22,6 +22,32 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     **{f"ppo.{name}": (1, None) for name in ("rollout", "epochs", "minibatch", "features", "units", "layers")},
     **{f"ppo.{name}": (0, None) for name in ("lr", "adam_eps", "clip", "value_clip", "grad_norm", "target_kl")},
     **{f"ppo.{name}": (0, 1) for name in ("gamma", "lam")},
+    **{f"world.{name}": (1, None) for name in ("deter", "hidden", "groups", "units", "depth", "blocks")},
+    **{f"world.{name}": (0, None) for name in ("prior_layers", "layers", "reward_layers", "cont_layers", "min_std")},
+    **{f"world.{name}_scale": (0, None) for name in ("recon", "reward", "cont", "dyn", "rep", "previous", "overshoot")},
+    "world.classes": (2, None),
+    "world.posterior_layers": (1, None),
+    "world.bins": (3, None),
+    **dict.fromkeys(("world.free_nats", "world.barlow_offdiagonal", "world.overshoot"), (0, None)),
+    **{f"{part}.unimix": (0, 1) for part in ("world", "behavior")},
+    **{
+        f"behavior.{name}": (0, 1) for name in ("gamma", "lam", "mix", "mix_end", "epsilon", "slow_rate", "return_rate")
+    },
+    **{f"behavior.{name}": (1, None) for name in ("horizon", "units", "slow_every")},
+    **{f"behavior.{name}": (0, None) for name in ("starts", "actor_layers", "critic_layers", "actor_scale", "noise")},
+    **{f"behavior.{name}": (0, None) for name in ("slow_scale", "replay_scale", "min_std", "max_std", "init_std")},
+    **{f"behavior.{name}": (0, 100) for name in ("return_low", "return_high")},
+    **{
+        f"optim.{part}.{name}": (0, None)
+        for part in ("model", "actor", "critic")
+        for name in ("lr", "eps", "clip", "agc", "warmup")
+    },
+    **{f"optim.{part}.decay": (0, 1) for part in ("model", "actor", "critic")},
+    **{f"replay.{name}": (1, None) for name in ("capacity", "batch", "recency")},
+    **{f"replay.{name}": (0, None) for name in ("ratio", "prefill", "warmup", "pretrain", "train_every", "alpha")},
+    **{f"replay.{name}": (0, 1) for name in ("uniform", "online", "recent", "prioritised", "ends")},
+    "replay.length": (2, None),
+    "optim.lr_end": (0, 1),
     **{f"run.{name}": (1, None) for name in ("steps", "eval_episodes", "eval_envs")},
     **{f"run.{name}": (0, None) for name in ("eval_every", "save_every", "eval_videos", "threads")},
     **{f"env.{name}": (1, None) for name in ("repeat", "size", "stack")},
@@ -30,7 +56,8 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     **{f"envs.{name}": (1, None) for name in ("count", "max_restarts")},
     **dict.fromkeys(("seed", "envs.workers", "envs.timeout", "log.every"), (0, None)),
     **dict.fromkeys(("episodes", "gif_fps", "context"), (1, None)),
-    **{"length": (2, None), "start": (0, None)},
+    "length": (2, None),
+    "start": (0, None),
 }
 """Least and greatest values of options, by dotted name; None is no limit."""
 

@@ -23,7 +23,7 @@ class Preset:
     values: dict[str, Any]
 
 
-DEFAULT = ("cartpole_ppo",)
+DEFAULT = ("cartpole",)
 """What `reverie train` runs when it is told nothing."""
 
 PRESETS: dict[str, Preset] = {

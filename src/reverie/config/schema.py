@@ -202,7 +202,7 @@ class RunConfig:
     eval_stochastic: bool = False
     """Sample actions while evaluating instead of taking the best ones."""
     eval_videos: int = 3
-    """Episodes shown side by side in the evaluation's video; 0 makes none."""
+    """Episodes shown side by side in the evaluation's video, and windows in that of a dream; 0 makes none."""
     eval_at_end: bool = True
     """Evaluate once more when the budget is spent."""
     save_every: int = 100_000

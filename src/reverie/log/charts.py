@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -103,10 +104,16 @@ def _with_dots(canvas: Image.Image, x: float, dots: dict[float, Colour]) -> np.n
     return np.asarray(frame.reduce(SMOOTH))
 
 
+@cache
+def letters(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """The font of that size, which takes a while to unpack."""
+    return ImageFont.load_default(size)
+
+
 def text(words: Sequence[tuple[str, Colour]], width: int, height: int = 18, size: int = 12) -> np.ndarray:
     """A strip (h, w, 3) with words one after another, each in its colour; an empty word is a bar of it."""
     picture = Image.new("RGB", (width, height), BACKGROUND)
-    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(size)
+    draw, font = ImageDraw.Draw(picture), letters(size)
     left = 3.0
     for word, colour in words:
         if word:
@@ -121,8 +128,8 @@ def axis(name: str, span: tuple[float, float] | None, width: int, height: int) -
     """What stands to the left of a row (h, w, 3): its name, and the ends of its scale where it has one."""
     picture = Image.new("RGB", (width, height), BACKGROUND)
     draw = ImageDraw.Draw(picture)
-    small = ImageFont.load_default(10)
-    draw.text((4, height / 2), name, TEXT, ImageFont.load_default(12), anchor="lm")
+    small = letters(10)
+    draw.text((4, height / 2), name, TEXT, letters(12), anchor="lm")
     if span is not None:
         low, high = (figure(end, span[1] - span[0]) for end in span)
         draw.text((width - 4, 1), high, FAINT, small, anchor="rt")

@@ -18,7 +18,10 @@ COLUMNS = 4
 """Windows side by side at most."""
 MIN_SIDE, MAX_SIDE = 128, 256
 """Pixels of images, which are enlarged or reduced by whole factors."""
-CHART_WIDTH, CHART_HEIGHT = 260, 46
+CHART_WIDTH = 260
+"""Pixels of charts that no image gives its width."""
+CHART_HEIGHT = {True: 46, False: 60}
+"""Pixels of charts beneath images, and without any."""
 GUTTER, GAP, BORDER = 96, 4, 3
 ENTRIES = {True: 3, False: 6}
 """Curves of vectors that are shown beneath images, and without any."""
@@ -68,9 +71,7 @@ def film(shown: Sequence[Scene]) -> np.ndarray:
     """Frames (T, h, w, 3) of windows side by side; a shorter one holds its last frame."""
     steps = max(len(scene.seen) for scene in shown)
     lines = chosen(shown)
-    spans = [limits([curves[i] for curves in lines], LEAST if name in shown[0].numbers else 0.0)
-             for i, name in enumerate(curve.name for curve in lines[0])]  # fmt: skip
-    spans = [(0.0, 1.0) if curve.name == "continue" else span for curve, span in zip(lines[0], spans)]
+    spans = [_span(curves, shown[0]) for curves in zip(*lines)]
     columns = [_column(scene, curves, spans, steps) for scene, curves in zip(shown, lines)]
     gap = np.broadcast_to(np.array(BACKGROUND, np.uint8), (steps, *columns[0].shape[1:2], 2 * GAP, 3))
     parts = [_gutter(shown[0], lines[0], spans, steps)]
@@ -80,6 +81,12 @@ def film(shown: Sequence[Scene]) -> np.ndarray:
     body = np.concatenate(parts, 2)
     legend = _legend(body.shape[2])
     return np.concatenate([body, np.broadcast_to(legend, (steps, *legend.shape))], 1)
+
+
+def _span(curves: Sequence[Curve], scene: Scene) -> tuple[float, float]:
+    """The scale of a curve in all windows."""
+    name = curves[0].name
+    return (0.0, 1.0) if name == "continue" else limits(curves, LEAST if name in scene.numbers else 0.0)
 
 
 def chosen(shown: Sequence[Scene]) -> list[list[Curve]]:
@@ -97,14 +104,16 @@ def chosen(shown: Sequence[Scene]) -> list[list[Curve]]:
 
 
 def _name(key: str, entry: int, values: np.ndarray) -> str:
-    return key if values.shape[-1] == 1 else f"{key} {entry}"
+    """What a curve is called: short enough for the gutter, its number whole."""
+    return key[:12] if values.shape[-1] == 1 else f"{key[:9]} {entry}"
 
 
 def _column(scene: Scene, curves: list[Curve], spans: list[tuple[float, float]], steps: int) -> np.ndarray:
     """One window (T, h, w, 3): what the model does now, images, charts."""
     cells = [cell for pair in scene.images.values() for cell in _cells(*pair, scene.seen)]
     width = max((cell.shape[2] for cell in cells), default=CHART_WIDTH)
-    charts = [chart(curve, scene.seen, span, (width, CHART_HEIGHT), steps) for curve, span in zip(curves, spans)]
+    height = CHART_HEIGHT[bool(cells)]
+    charts = [chart(curve, scene.seen, span, (width, height), steps) for curve, span in zip(curves, spans)]
     return _stacked([_header(scene.seen, width), *cells, *charts], width)
 
 
@@ -113,7 +122,8 @@ def _cells(truth: np.ndarray, dreamt: np.ndarray, seen: np.ndarray) -> list[np.n
     error = warm(np.abs(rgb(truth).astype(np.int16) - rgb(dreamt)).max(-1))
     sized = [upscale(downscale(rgb(each), MAX_SIDE), MIN_SIDE) for each in (truth, dreamt, error)]
     eyes = np.where(seen[:, None], SEEN, DREAMT)
-    return [framed(each, colour) for each, colour in zip(sized, (np.full_like(eyes, FRAME), eyes, eyes))]
+    plain = np.full_like(eyes, FRAME)
+    return [framed(each, colours) for each, colours in zip(sized, (plain, eyes, plain))]
 
 
 def warm(error: np.ndarray) -> np.ndarray:
@@ -156,10 +166,10 @@ def _gutter(scene: Scene, curves: list[Curve], spans: list[tuple[float, float]],
     """The names of the rows (T, h, w, 3), to the left of all windows."""
     parts = [text([], GUTTER)]
     for key, pair in scene.images.items():
-        own = "" if len(scene.images) == 1 else f"{key}: "
+        own = "" if len(scene.images) == 1 else f"{key[:7]}: "
         for name, cell in zip(("truth", "dream", "error"), _cells(pair[0][:1], pair[1][:1], scene.seen[:1])):
             parts.append(axis(own + name, None, GUTTER, cell.shape[1]))
-    parts += [axis(curve.name, span, GUTTER, CHART_HEIGHT) for curve, span in zip(curves, spans)]
+    parts += [axis(curve.name, span, GUTTER, CHART_HEIGHT[bool(scene.images)]) for curve, span in zip(curves, spans)]
     body = _stacked([part[None] for part in parts], GUTTER)
     return np.broadcast_to(body, (steps, *body.shape[1:]))
 

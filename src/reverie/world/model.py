@@ -61,7 +61,7 @@ class WorldModel(nn.Module):
         """The state (N,) after seeing rows (N, ...); `action` led there from the state before."""
         is_first = rows["is_first"]
         state = self.rssm.reset(state, is_first)
-        acted = self.rssm.cell.embed(action * (~is_first).unsqueeze(-1))
+        acted = self.rssm.cell.embed(action.masked_fill(is_first.unsqueeze(-1), 0))
         deter = self.rssm.cell(state.deter, state.stoch, acted)
         params = self.rssm.posterior(deter, self.rssm.embed_in(self.encoder(rows)))
         latent = self.rssm.latent

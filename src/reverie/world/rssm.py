@@ -88,7 +88,7 @@ class RSSM(nn.Module):
         `action[:, t]` is the one that led to row t. Where `is_first`, both it and the state before are forgotten.
         """
         embedded = self.embed_in(embed)  # (B, T, hidden)
-        acted = self.cell.embed(action * (~is_first).unsqueeze(-1))
+        acted = self.cell.embed(action.masked_fill(is_first.unsqueeze(-1), 0))
         noise = self.latent.noise(tuple(is_first.shape), generator)
         state, deters, stochs, params = start, [], [], []
         for t in range(is_first.shape[1]):

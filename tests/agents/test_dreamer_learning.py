@@ -1,0 +1,239 @@
+"""Dreamer: how it explores, what each loss reaches, how large it is, and that it goes on as saved."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reverie.agents.dreamer import Dreamer
+from reverie.config.options import replaced
+from reverie.config.presets import stacked
+
+CPU = torch.device("cpu")
+OBSERVATION = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (3,), np.float32)})
+DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-2, 2, (2,), np.float32)
+OPTIONS = {"world.precision": "float32", "replay.prefill": 0, "optim.model.warmup": 0, "world.cnn": "pool"}
+PRESETS = ["dreamer_v3", "dreamer_v3_2023", "dreamer_v2", "dreamer_v1"]
+B, T = 2, 9
+
+
+def agent_of(action=DISCRETE, preset="dreamer_v3", **options):
+    torch.manual_seed(0)
+    dotted = {name.replace("__", "."): value for name, value in options.items()}
+    return Dreamer(OBSERVATION, action, replaced(stacked([preset, "debug"]), OPTIONS | dotted), CPU)
+
+
+def rows_of(agent, seed=0, count=B, length=T):
+    g = torch.Generator().manual_seed(seed)
+    rows = {key: torch.zeros(count, length, dtype=torch.bool) for key in ("is_first", "is_last", "is_terminal")}
+    rows |= {"vector": torch.randn(count, length, 3, generator=g), "reward": torch.randn(count, length, generator=g)}
+    latent, width = agent.world.rssm.latent, agent.world.config.deter
+    stoch = latent.sample(latent.params(torch.zeros(count, length, latent.outputs)), latent.noise((count, length), g))
+    action = agent.code.random(count * length, g)
+    rows |= {"stoch": latent.pack(stoch), "deter": torch.randn(count, length, width, generator=g).tanh().bfloat16()}
+    return rows | {"action": action.reshape(count, length, *action.shape[1:])}
+
+
+def row_of(count):
+    row = {key: torch.zeros(count, dtype=torch.bool) for key in ("is_first", "is_last", "is_terminal")}
+    return row | {"vector": torch.zeros(count, 3), "reward": torch.zeros(count)}
+
+
+def actions_of(agent, mode="train", count=4000):
+    return agent.act(row_of(count), agent.initial_carry(count), mode)[0]["action"]
+
+
+def decided(agent, *outputs):
+    """The agent with a policy that has these outputs whatever it sees."""
+    with torch.no_grad():
+        agent.behavior.actor[-1].weight.zero_()
+        agent.behavior.actor[-1].bias.copy_(torch.tensor(outputs))
+    return agent
+
+
+def frequencies(action):
+    return torch.bincount(action, minlength=3) / len(action)
+
+
+def test_actions_are_random_until_the_prefill_is_over():
+    agent = decided(agent_of(replay__prefill=5000), 0.0, 50.0, 0.0)
+    torch.testing.assert_close(frequencies(actions_of(agent)), torch.full((3,), 1 / 3), atol=0.03, rtol=0)
+    later = frequencies(actions_of(agent))
+    assert later[1] > 0.98  # all but the uniform share
+    box = decided(agent_of(BOX, replay__prefill=5000), 9.0, 9.0, -9.0, -9.0)
+    action = actions_of(box)
+    assert action.min() < -1.95 and action.max() > 1.95 and action.mean().abs() < 0.1
+    assert (actions_of(box).clamp(-2, 2) > 1.0).all()
+
+
+def test_evaluation_neither_counts_as_prefill_nor_explores():
+    agent = decided(agent_of(replay__prefill=5000, behavior__epsilon=1.0), 0.0, 50.0, 0.0)
+    for mode in ("eval", "sample"):
+        found = actions_of(agent, mode)
+        assert frequencies(found)[1] > 0.98 and (mode == "sample" or (found == 1).all())
+    assert agent.acted == 0
+    added, _ = agent.act(row_of(3), agent.initial_carry(3), "eval")
+    assert added["value"].shape == (3,) and "deter" not in added
+
+
+def test_random_choices_by_chance():
+    agent = decided(agent_of(behavior__epsilon=0.3, behavior__unimix=0.0), 0.0, 50.0, 0.0)
+    torch.testing.assert_close(frequencies(actions_of(agent)), torch.tensor([0.1, 0.8, 0.1]), atol=0.03, rtol=0)
+
+
+def test_noise_on_continuous_actions():
+    for noise in (0.0, 0.3):
+        agent = decided(agent_of(BOX, behavior__noise=noise, behavior__min_std=0.01), 0.0, 0.0, -20.0, -20.0)
+        found = actions_of(agent)
+        deviation = 2 * np.hypot(noise, 0.01)  # of numbers between -2 and 2
+        assert found.std().item() == pytest.approx(deviation, rel=0.05)
+        assert found.abs().max() <= 2
+
+
+def test_what_was_done_is_remembered_as_it_was_stored():
+    agent = agent_of(behavior__epsilon=1.0)
+    added, carry = agent.act(row_of(50), agent.initial_carry(50), "train")
+    assert torch.equal(carry["action"].argmax(-1), added["action"])
+    assert torch.equal(carry["deter"].bfloat16(), added["deter"]) and added["stoch"].dtype == torch.uint8
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("space", [DISCRETE, BOX])
+def test_every_weight_learns_and_every_optimiser_has_its_own(preset, space):
+    still = {f"optim__{name}__{option}": 0 for name in ("model", "actor", "critic") for option in ("warmup", "decay")}
+    agent = agent_of(space, preset, world__free_nats=0.0, **still)
+    before = {name: value.clone() for name, value in agent.named_parameters()}
+    held = [id(parameter) for stepper in agent.steppers.values() for parameter in stepper.parameters]
+    wanted = {id(parameter) for parameter in agent.parameters() if parameter.requires_grad}
+    assert len(held) == len(set(held)) and set(held) == wanted
+    for seed in range(3):
+        metrics = agent.learn_replay(rows_of(agent, seed)).metrics
+    unmoved = [name for name, value in agent.named_parameters() if torch.equal(value, before[name])]
+    assert all(name.startswith("behavior.slow") for name in unmoved), unmoved
+    assert all(value.isfinite().all() for value in metrics.values())
+    assert ("train/replay_critic_loss" in metrics) == (preset == "dreamer_v3")
+    assert set(agent.steppers) == ({"model"} if preset == "dreamer_v3" else {"model", "actor", "critic"})
+
+
+def losses_of(agent, rows):
+    return agent._losses(agent.window(rows))[1]
+
+
+def reached(loss, modules):
+    """Which modules a loss has a gradient in."""
+    found = {}
+    for name, module in modules.items():
+        gradients = torch.autograd.grad(loss.mean(), list(module.parameters()), retain_graph=True, allow_unused=True)
+        found[name] = any(each is not None and each.abs().sum() > 0 for each in gradients)
+    return found
+
+
+def test_which_loss_reaches_what():
+    """Only the critic's loss on replayed rows reaches from the behaviour into the world model."""
+    agent = agent_of()
+    for seed in range(3):  # heads that begin at zero pass nothing on
+        agent.learn_replay(rows_of(agent, seed))
+    modules = {"encoder": agent.world.encoder, "rssm": agent.world.rssm, "reward": agent.world.reward_head,
+               "actor": agent.behavior.actor, "critic": agent.behavior.critic}  # fmt: skip
+    losses = losses_of(agent, rows_of(agent))
+    expected = {
+        "actor": {"actor"}, "critic": {"critic"}, "replay_critic": {"critic", "encoder", "rssm"},
+        "reward": {"reward", "encoder", "rssm"}, "vector": {"encoder", "rssm"}, "rep": {"encoder", "rssm"},
+    }  # fmt: skip
+    for name, wanted in expected.items():
+        assert {key for key, found in reached(losses[name], modules).items() if found} == wanted, name
+
+
+def test_losses_are_means_over_all_rows_and_weighted_as_configured():
+    agent = agent_of(behavior__replay_scale=0.3)
+    other = copy.deepcopy(agent)
+    other.behavior.config = replaced(stacked(["dreamer_v3", "debug"]), {"behavior.replay_scale": 0.6}).behavior
+    rows = rows_of(agent)
+    first, second = (losses_of(each, rows) for each in (agent, clone_generator(agent, other)))
+    torch.testing.assert_close(first["replay_critic"] * 2, second["replay_critic"])
+    assert first["replay_critic"].shape == (B, T - 2) and first["vector"].shape == (B, T - 1)
+    assert first["actor"].shape == first["critic"].shape == (4, B * (T - 1))  # from every replayed state
+
+
+def clone_generator(agent, other):
+    agent.generator.manual_seed(0)
+    other.generator = torch.Generator().manual_seed(0)
+    return other
+
+
+def test_boots_are_the_imagined_returns_of_the_same_rows():
+    agent = agent_of()
+    returns = torch.arange(B * (T - 1)).float()
+    taken = []
+    agent.behavior.losses = lambda *_: (returns, {}, {})
+    agent.behavior.replay_loss = lambda state, rows, boot, gamma: taken.append((state, boot)) or (boot, boot)
+    losses_of(agent, rows_of(agent))
+    state, boot = taken[0]
+    assert torch.equal(boot, returns.reshape(B, T - 1))
+    assert state.deter.requires_grad
+
+
+def test_saved_and_restored_it_goes_on_the_same():
+    agent, other = agent_of(replay__start="carried"), agent_of(replay__start="carried")
+    rows = rows_of(agent) | {"continues": torch.tensor([True, False])}
+    for _ in range(2):
+        agent.learn_replay(rows)
+        actions_of(agent, count=3)
+    other.restore(copy.deepcopy(agent.save()))
+    for each in (agent, other):
+        each.learn_replay(rows)
+    for (name, left), right in zip(agent.state_dict().items(), other.state_dict().values()):
+        assert torch.equal(left, right), name
+    assert agent.acted == other.acted and agent.behavior.range.high != 0
+    assert torch.equal(actions_of(agent), actions_of(other))
+
+
+def test_half_precision_learns_with_losses_in_full():
+    agent = agent_of(world__precision="bfloat16")
+    rows = rows_of(agent)
+    for seed in range(2):
+        agent.learn_replay(rows_of(agent, seed))
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = losses_of(agent, rows)
+    assert {loss.dtype for loss in losses.values()} == {torch.float32}
+    sum(loss.mean() for loss in losses.values()).backward()
+    for name, parameter in agent.named_parameters():
+        assert not parameter.requires_grad or parameter.grad.abs().sum() > 0, name
+    added, carry = agent.act(row_of(3), agent.initial_carry(3), "train")
+    assert carry["deter"].dtype == carry["stoch"].dtype == torch.float32
+
+
+def dense(inputs, outputs):
+    return inputs * outputs + 2 * outputs  # weights, bias and the norm's scale
+
+
+def test_published_sizes():
+    """The 12m size on images and the 1m size on vectors, layer by layer."""
+    deter, hidden, stoch = 2048, 256, 32 * 16
+    feature = deter + stoch
+    widths = [3, 32, 48, 64, 64]
+    convs = sum(25 * i * o + 2 * o for i, o in zip(widths, widths[1:]))
+    embed = 4 * 4 * 64
+    core = sum(dense(x, hidden) for x in (deter, stoch, 18))
+    core += 8 * (256 + 3 * 256) * 256 + deter + deter + 8 * 256 * 768 + 3 * deter
+    prior = dense(deter, hidden) + dense(hidden, hidden) + hidden * stoch + stoch
+    posterior = dense(deter + embed, hidden) + hidden * stoch + stoch
+    decoder = 8 * 256 * 128 + 1024 + dense(stoch, 512) + 512 * 1024 + 1024 + 64
+    back = [64, 64, 48, 32]
+    decoder += sum(25 * i * o + 2 * o for i, o in zip(back, back[1:])) + 25 * 32 * 3 + 3
+    heads = 2 * dense(feature, 256) + 256 * 255 + 255 + 256 + 1
+    actor = dense(feature, 256) + 2 * dense(256, 256) + 256 * 18 + 18
+    critic = dense(feature, 256) + 2 * dense(256, 256) + 256 * 255 + 255
+    expected = convs + core + prior + posterior + decoder + heads + actor + critic
+    assert expected == 10_498_772
+    image = spaces.Dict({"image": spaces.Box(0, 255, (64, 64, 3), np.uint8)})
+    assert trained(image, spaces.Discrete(18), ["dreamer_v3"]) == expected
+    vector = spaces.Dict({"vector": spaces.Box(-1, 1, (24,), np.float32)})
+    assert trained(vector, spaces.Box(-1, 1, (6,), np.float32), ["dreamer_v3", "1m"]) == 640_867
+
+
+def trained(observation, action, names):
+    agent = Dreamer(observation, action, stacked(names), CPU)
+    return sum(parameter.numel() for parameter in agent.parameters() if parameter.requires_grad)

@@ -1,0 +1,73 @@
+"""Reports show what training would not have shown otherwise, and change nothing of it."""
+
+import json
+
+import pytest
+import torch
+
+from reverie.build import make_parts, make_run
+from reverie.config.options import replaced
+from reverie.config.presets import stacked
+from reverie.training.folder import prepare
+from reverie.training.loop import Run
+
+STARTS = {
+    "stored": {"replay.start": "stored", "replay.uniform": 0.0, "replay.online": 1.0},
+    "zeros": {"replay.start": "zeros", "replay.uniform": 0.5, "replay.recent": 0.5},
+    "carried": {"replay.start": "carried"},
+}
+OPTIONS = {"task": "toy_reach", "run.steps": 100_000, "run.eval_every": 64, "run.save_every": 0, "log.every": 100}
+
+
+def rounds(folder, options, count):
+    """A run after some rounds of training, its environments closed."""
+    config = replaced(stacked(["dreamer_v3", "debug"]), OPTIONS | options | {"logdir": str(folder)})
+    parts = make_parts(config)
+    run = make_run(config, prepare(config, False), parts, False, quiet=True)
+    for _ in range(count):
+        step = run.counters.step
+        run.round()
+        run.log(step, run.evaluate())
+    run.logger.close()
+    parts.close()
+    return run
+
+
+def same(left, right):
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(same(*pair) for pair in zip(left, right))
+    return torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_training_is_the_same_with_and_without_reports(tmp_path, monkeypatch, start):
+    reported = rounds(tmp_path / "reported", STARTS[start], 60)
+    lines = [json.loads(line) for line in (tmp_path / "reported/metrics.jsonl").read_text().splitlines()]
+    assert sum("world/open_loop_error" in line for line in lines) >= 2
+    assert list((tmp_path / "reported/videos").glob("world_dream_*.gif"))
+    monkeypatch.setattr(Run, "report", lambda self: None)
+    silent = rounds(tmp_path / "silent", STARTS[start], 60)
+    assert not list((tmp_path / "silent/videos").glob("world_dream_*.gif"))
+    assert reported.rehearsal.updates == silent.rehearsal.updates > 10
+    assert same(reported.agent.save(), silent.agent.save())
+    assert same(reported.rehearsal.state(), silent.rehearsal.state())
+
+
+def test_a_glance_is_drawn_evenly_and_anew_after_every_update(tmp_path):
+    run = rounds(tmp_path / "run", STARTS["stored"], 60)
+    batch = run.rehearsal.glance()
+    assert batch["is_first"].shape == (4, 9) and not batch["continues"].any()
+    assert torch.equal(batch["index"], run.rehearsal.glance()["index"])
+    run.rehearsal.updates += 1
+    assert not torch.equal(batch["index"], run.rehearsal.glance()["index"])
+
+
+def test_nothing_is_reported_before_learning_begins_nor_without_videos_any_video(tmp_path):
+    run = rounds(tmp_path / "early", {"replay.warmup": 100_000}, 20)
+    assert run.rehearsal.glance() is None
+    assert "world/" not in (tmp_path / "early/metrics.jsonl").read_text()
+    rounds(tmp_path / "bare", {"run.eval_videos": 0}, 60)
+    assert "world/open_loop_error" in (tmp_path / "bare/metrics.jsonl").read_text()
+    assert not list((tmp_path / "bare").glob("videos/*"))
