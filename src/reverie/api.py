@@ -39,7 +39,7 @@ def configure(*presets: str, **options: Any) -> Config:
 
 
 def train(config: Config | None = None, *, resume: bool = False, quiet: bool = False) -> Outcome:
-    """Train as the configuration says (the default is PPO on CartPole) and say what was reached."""
+    """Train as the configuration says (the default is a small Dreamer on CartPole) and say what was reached."""
     config = with_logdir(config or stacked(DEFAULT))
     check(config, resume)
     parts = make_parts(config)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from .config import store
+from .config import names, store
 from .config.arguments import DreamArguments, EvalArguments, PlayArguments, parse, parse_envs, parse_train
 from .config.errors import UserError, nearest
 from .config.options import replaced
@@ -103,12 +103,13 @@ def resolve(words: list[str]) -> tuple[Config, bool]:
     """The configuration that the words of `train` make, and whether to resume."""
     arguments, values = parse_train(words)
     if not arguments.resume:
-        presets = arguments.configs or (() if "task" in values else DEFAULT)
-        return replaced(stacked(presets), values), False
-    if not values.get("logdir"):
+        base = stacked(arguments.configs or (() if "task" in values else DEFAULT))
+    elif values.get("logdir"):
+        base = stacked(arguments.configs, store.load(Path(values["logdir"])))
+    else:
         raise UserError("--resume needs --logdir: the folder of the run to continue")
-    stored = store.load(Path(values["logdir"]))
-    return replaced(stacked(arguments.configs, stored), values), True
+    agent = values.get("agent.name", base.agent.name)
+    return replaced(base, names.spelled_out(values, agent)), arguments.resume
 
 
 def evaluate(words: list[str]) -> int:

@@ -177,7 +177,7 @@ def test_the_slow_critic_is_no_bootstrap_unless_asked_for():
 
 
 def test_the_critic_is_kept_near_the_slow_one():
-    world, behavior = parts(slow="average", slow_scale=0.5)
+    _, behavior = parts(slow="average", slow_scale=0.5)
     with torch.no_grad():
         behavior.slow.linear.bias += 3
     feature, target = torch.randn(4, 14), torch.randn(4)
@@ -190,7 +190,7 @@ def test_the_critic_is_kept_near_the_slow_one():
 
 def test_replayed_rows_by_hand():
     """Six rows: an end in row 2, running out of time in row 4, and a new episode after each."""
-    world, behavior = parts(gamma=0.9)
+    _, behavior = parts(gamma=0.9)
     reward = np.array([7.0, 1.0, 2.0, 0.0, 3.0, 5.0])
     last, terminal = np.array([0, 0, 1, 0, 1, 0]), np.array([0, 0, 1, 0, 0, 0])
     boot = np.array([10.0, 20.0, 30.0, 40.0, 50.0, 60.0])

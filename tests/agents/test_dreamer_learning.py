@@ -1,6 +1,7 @@
 """Dreamer: how it explores, what each loss reaches, how large it is, and that it goes on as saved."""
 
 import copy
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -201,7 +202,7 @@ def test_half_precision_learns_with_losses_in_full():
     sum(loss.mean() for loss in losses.values()).backward()
     for name, parameter in agent.named_parameters():
         assert not parameter.requires_grad or parameter.grad.abs().sum() > 0, name
-    added, carry = agent.act(row_of(3), agent.initial_carry(3), "train")
+    _, carry = agent.act(row_of(3), agent.initial_carry(3), "train")
     assert carry["deter"].dtype == carry["stoch"].dtype == torch.float32
 
 
@@ -214,7 +215,7 @@ def test_published_sizes():
     deter, hidden, stoch = 2048, 256, 32 * 16
     feature = deter + stoch
     widths = [3, 32, 48, 64, 64]
-    convs = sum(25 * i * o + 2 * o for i, o in zip(widths, widths[1:]))
+    convs = sum(25 * i * o + 2 * o for i, o in pairwise(widths))
     embed = 4 * 4 * 64
     core = sum(dense(x, hidden) for x in (deter, stoch, 18))
     core += 8 * (256 + 3 * 256) * 256 + deter + deter + 8 * 256 * 768 + 3 * deter
@@ -222,7 +223,7 @@ def test_published_sizes():
     posterior = dense(deter + embed, hidden) + hidden * stoch + stoch
     decoder = 8 * 256 * 128 + 1024 + dense(stoch, 512) + 512 * 1024 + 1024 + 64
     back = [64, 64, 48, 32]
-    decoder += sum(25 * i * o + 2 * o for i, o in zip(back, back[1:])) + 25 * 32 * 3 + 3
+    decoder += sum(25 * i * o + 2 * o for i, o in pairwise(back)) + 25 * 32 * 3 + 3
     heads = 2 * dense(feature, 256) + 256 * 255 + 255 + 256 + 1
     actor = dense(feature, 256) + 2 * dense(256, 256) + 256 * 18 + 18
     critic = dense(feature, 256) + 2 * dense(256, 256) + 256 * 255 + 255

@@ -3,8 +3,11 @@
 import pytest
 
 from reverie.cli import resolve
+from reverie.config import names, store
 from reverie.config.arguments import PlayArguments, parse
 from reverie.config.errors import UserError
+from reverie.config.options import options, replaced
+from reverie.config.schema import Config
 
 
 def config_of(line: str):
@@ -12,14 +15,56 @@ def config_of(line: str):
 
 
 def test_the_default_is_cartpole_and_a_task_alone_is_not():
-    assert config_of("").ppo.epochs == 10
-    assert config_of("--task gym_Pendulum-v1").ppo.epochs == 4
+    default, named = config_of(""), config_of("--task gym_Pendulum-v1")
+    assert (default.agent.name, default.task, default.replay.length) == ("dreamer", "gym_CartPole-v1", 16)
+    assert (named.agent.name, named.ppo.epochs) == ("ppo", 4)
 
 
 def test_the_commands_of_other_projects_work():
     config = config_of("--configs mario_ppo explore --logdir ./l/t --batch_size 32 --learning_rate 1e-4")
     assert (config.task, config.ppo.minibatch, config.ppo.lr, config.logdir) == ("mario_1-1", 32, 1e-4, "./l/t")
     assert config_of("--configs defaults debug").run.steps == 512
+
+
+@pytest.mark.parametrize("way", ["--configs dreamer_v3", "--agent.name dreamer --task toy_catch", "--task toy_catch"])
+def test_short_names_mean_what_the_agent_makes_of_them(way):
+    config = config_of(f"{way} --batch_size 8 --learning_rate 1e-3 --gamma 0.9")
+    mine = (config.replay.batch, config.optim.model.lr, config.behavior.gamma)
+    ppo = (config.ppo.minibatch, config.ppo.lr, config.ppo.gamma)
+    unset = (256, 2.5e-4, 0.99), (16, 4e-5, 1 - 1 / 333)
+    assert (ppo, mine) == ((unset[0], (8, 1e-3, 0.9)) if "dreamer" in way else ((8, 1e-3, 0.9), unset[1]))
+
+
+def test_short_names_of_dreamer():
+    config = config_of("--configs dreamer_v3 --train_ratio 64 --batch_length 32 --imag_horizon 5 --discount 0.9")
+    assert (config.replay.ratio, config.replay.length) == (64, 32)
+    assert (config.behavior.horizon, config.behavior.gamma) == (5, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("line", "lr"),
+    [
+        ("--lr 1 --ppo.lr 2", 2),
+        ("--ppo.lr 2 --lr 1", 1),
+        ("--lr 1 --ppo.lr 2 --lr 3", 3),
+        ("--lr 1 --learning_rate 2", 2),
+    ],
+)
+def test_of_two_names_for_one_option_the_last_counts(line, lr):
+    assert config_of(f"--task toy_catch {line}").ppo.lr == lr
+
+
+def test_a_resumed_run_decides_by_its_own_agent(tmp_path):
+    store.save(replaced(Config(), {"agent.name": "dreamer"}), tmp_path)
+    config, resumed = resolve(["--resume", "--logdir", str(tmp_path), "--batch_size", "8"])
+    assert resumed
+    assert (config.replay.batch, config.ppo.minibatch) == (8, 256)
+
+
+@pytest.mark.parametrize(("word", "meant"), sorted(names.meanings().items()))
+def test_short_names_are_of_options_alike(word, meant):
+    kinds = [options()[name].kind for name in meant.values()]
+    assert all(kind in (int, float) for kind in kinds), f"{word} must take one word, whatever it means"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +103,16 @@ def test_play_takes_all_of_the_guides_options():
     [
         ("--ppo.lr", "--ppo.lr needs a value"),
         ("--lerning_rate 1", "unknown option --lerning_rate"),
+        (
+            "--task toy_catch --train_ratio 8",
+            "--train_ratio means nothing to the agent ppo: it is --replay.ratio of dreamer",
+        ),
+        (
+            "--configs dreamer_v3 --clip_coef 1",
+            "--clip_coef means nothing to the agent dreamer: it is --ppo.clip of ppo",
+        ),
+        ("--agent.name dremer --lr 1", "--agent.name is one of ppo, dreamer, random, not 'dremer'"),
+        ("--batch_size", "--batch_size needs a value"),
         ("pong", "unexpected 'pong'"),
         ("--resume", "--resume needs --logdir"),
         ("--seed one", "--seed takes a whole number, not 'one'"),

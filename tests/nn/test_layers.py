@@ -133,8 +133,6 @@ def test_norms_of_half_precision_are_worked_out_in_full(kind):
     assert torch.equal(out, norm(x.float()).bfloat16())
 
 
-
-
 def test_tails_and_depth_of_an_mlp():
     kinds = [type(part) for part in Layers("layer", "elu").mlp(3, 5, 2)]
     assert kinds == [nn.Linear, LayerNorm, nn.ELU] * 2

@@ -24,7 +24,7 @@ def test_images_are_halved_while_that_goes(side):
 
 @pytest.mark.parametrize("side", [84, 100, 63, 17])
 def test_images_that_do_not_halve_far_enough_are_refused(side):
-    with pytest.raises(UserError, match="env.size"):
+    with pytest.raises(UserError, match=r"--env\.size"):
         stages_for(side, side)
 
 
@@ -62,7 +62,7 @@ def test_unpadded_networks_are_for_one_size():
     for make in (lambda s: StrideEncoder(PLAIN, s, 2, 0), lambda s: ValidDecoder(PLAIN, s, 2, 9)):
         with pytest.raises(UserError, match="64x64"):
             make((96, 96, 3))
-    with pytest.raises(UserError, match="world.cnn pool"):
+    with pytest.raises(UserError, match=r"--world\.cnn pool"):
         StrideDecoder(PLAIN, (7, 7, 3), 2, 9)
 
 

@@ -213,5 +213,5 @@ def test_a_state_that_is_not_finite_does_not_outlive_its_episode(kind):
 
 
 def test_blocks_must_divide_the_state():
-    with pytest.raises(UserError, match="world.blocks 3"):
+    with pytest.raises(UserError, match=r"--world\.blocks 3"):
         rssm_of(replace(CONFIG, blocks=3))

@@ -84,6 +84,7 @@ class Behavior(nn.Module):
                 start, lambda at: self._act(at, generator), self.config.horizon, generator
             )
             reward, cont, value = world.reward(state), world.cont(state), self.judge.pred(state.feature)
+        torch.clear_autocast_cache()  # older torch would reuse weights cast here, which know of no gradient
         return Imagined(state, action, reward, cont, value)
 
     def _act(self, state: State, generator: torch.Generator) -> Tensor:

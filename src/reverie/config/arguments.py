@@ -7,7 +7,7 @@ line. Measured beside tyro on the same schema, the first parse takes 35 ms inste
 from __future__ import annotations
 
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import names
@@ -123,8 +123,10 @@ def parse(words: list[str], kind: type) -> Any:
 
 
 def parse_train(words: list[str]) -> tuple[TrainArguments, dict[str, Any]]:
-    """The arguments of `train`, and the options of the run by dotted name."""
-    return _parted(words, TrainArguments, options())
+    """The arguments of `train`, and the options of the run by dotted name, or by a short one that the agent decides."""
+    lent = options()
+    decided = {word: replace(lent[next(iter(of.values()))], name=word) for word, of in names.meanings().items()}
+    return _parted(words, TrainArguments, decided | lent)
 
 
 def parse_envs(words: list[str]) -> tuple[EnvsArguments, dict[str, Any]]:
@@ -153,6 +155,7 @@ def _values(words: list[str], among: dict[str, Option], short: dict[str, str]) -
         name = short.get(name, name)
         option = known(name, among, short)
         value: Any = text if equals else _following(option, rest)
+        found.pop(name, None)  # the order tells which of two names for one option came last
         found[name] = names.task_of(value) if given.replace("-", "_") == "env_id" else value
     return found
 

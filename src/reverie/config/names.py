@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
+
+from .errors import UserError
 
 SHORT: dict[str, str] = {
-    "batch_size": "ppo.minibatch",
-    "minibatch_size": "ppo.minibatch",
-    "learning_rate": "ppo.lr",
-    "lr": "ppo.lr",
-    "gamma": "ppo.gamma",
-    "gae_lambda": "ppo.lam",
-    "clip_coef": "ppo.clip",
-    "vf_coef": "ppo.value_scale",
-    "ent_coef": "ppo.entropy",
-    "max_grad_norm": "ppo.grad_norm",
-    "target_kl": "ppo.target_kl",
-    "num_steps": "ppo.rollout",
-    "update_epochs": "ppo.epochs",
     "num_envs": "envs.count",
     "steps": "run.steps",
     "total_timesteps": "run.steps",
@@ -27,7 +17,64 @@ SHORT: dict[str, str] = {
     "time_limit": "env.time_limit",
     "env_id": "task",
 }
-"""Short name -> dotted name."""
+"""Short name -> dotted name, whatever the agent."""
+
+LEARNING: dict[str, dict[str, str]] = {
+    "ppo": {
+        "batch_size": "ppo.minibatch",
+        "minibatch_size": "ppo.minibatch",
+        "learning_rate": "ppo.lr",
+        "lr": "ppo.lr",
+        "gamma": "ppo.gamma",
+        "discount": "ppo.gamma",
+        "gae_lambda": "ppo.lam",
+        "clip_coef": "ppo.clip",
+        "vf_coef": "ppo.value_scale",
+        "ent_coef": "ppo.entropy",
+        "max_grad_norm": "ppo.grad_norm",
+        "target_kl": "ppo.target_kl",
+        "num_steps": "ppo.rollout",
+        "update_epochs": "ppo.epochs",
+    },
+    "dreamer": {
+        "batch_size": "replay.batch",
+        "batch_length": "replay.length",
+        "train_ratio": "replay.ratio",
+        "buffer_size": "replay.capacity",
+        "prefill": "replay.prefill",
+        "pretrain": "replay.pretrain",
+        "learning_rate": "optim.model.lr",
+        "lr": "optim.model.lr",
+        "model_lr": "optim.model.lr",
+        "gamma": "behavior.gamma",
+        "discount": "behavior.gamma",
+        "gae_lambda": "behavior.lam",
+        "discount_lambda": "behavior.lam",
+        "ent_coef": "behavior.entropy",
+        "horizon": "behavior.horizon",
+        "imag_horizon": "behavior.horizon",
+    },
+}
+"""Agent -> short name -> dotted name."""
+
+
+def meanings() -> dict[str, dict[str, str]]:
+    """Short name -> agent -> dotted name, of those whose meaning the agent decides."""
+    found: dict[str, dict[str, str]] = {}
+    for agent, words in LEARNING.items():
+        for word, name in words.items():
+            found.setdefault(word, {})[agent] = name
+    return found
+
+
+def spelled_out(values: dict[str, Any], agent: str) -> dict[str, Any]:
+    """The values with every short name as the dotted one it means for that agent, PPO unless it has its own."""
+    mine, known = LEARNING.get(agent, LEARNING["ppo"]), meanings()
+    for word in values:
+        if word in known and word not in mine:
+            (other, name), *_ = known[word].items()
+            raise UserError(f"--{word} means nothing to the agent {agent}: it is --{name} of {other}")
+    return {mine.get(word, word): value for word, value in values.items()}
 
 
 def task_of(env_id: str) -> str:

@@ -8,7 +8,7 @@ import typing
 from typing import Any
 
 from ..config.arguments import DreamArguments, EnvsArguments, EvalArguments, PlayArguments, TrainArguments
-from ..config.names import SHORT
+from ..config.names import SHORT, meanings
 from ..config.options import Option, options
 from ..config.presets import PRESETS
 from ..config.schema import Config
@@ -48,10 +48,18 @@ def command_help(name: str, about: str) -> str:
     lines += [f"  {each:16} {suite(each).about}" for each in SUITES]
     for title, group in _groups().items():
         lines += ["", title, *_rows(group)]
-    shorts = ", ".join(f"--{short} = --{long}" for short, long in SHORT.items())
-    return "\n".join(
-        [*lines, "", "Short names", *textwrap.wrap(shorts, WIDTH, initial_indent="  ", subsequent_indent="  ")]
-    )
+    return "\n".join([*lines, "", *_short_names()])
+
+
+def _short_names() -> list[str]:
+    """What other projects' spellings mean here, for each agent."""
+    always = ", ".join(f"--{short} = --{long}" for short, long in SHORT.items())
+    lines = ["Short names", *textwrap.wrap(always, WIDTH, initial_indent="  ", subsequent_indent="  ")]
+    lines += ["", f"{'Short names that the agent decides':36}{'of ppo':26}of dreamer"]
+    for short, found in meanings().items():
+        of = {agent: f"--{name}" for agent, name in found.items()}
+        lines.append(f"  {'--' + short:34}{of.get('ppo', '-'):26}{of.get('dreamer', '-')}")
+    return lines
 
 
 def _groups() -> dict[str, list[Option]]:
