@@ -25,8 +25,9 @@ from reverie.config.arguments import (
     parse,
     parse_envs,
 )
+from reverie.config.dreamers import GENERATIONS
 from reverie.config.errors import UserError
-from reverie.config.options import options
+from reverie.config.options import convert, flattened, options
 from reverie.config.presets import PRESETS, stacked
 from reverie.config.schema import Config
 from reverie.envs import registry
@@ -174,7 +175,7 @@ def test_targets_of_make_exist(doc):
 
 @each_doc
 def test_names_of_options_exist(doc):
-    known = set(options()) | set(names.SHORT)
+    known = set(options()) | set(names.SHORT) | set(names.meanings())
     for kind in (TrainArguments, *KINDS.values()):
         known |= set(options(kind))
     known |= {name.rpartition(".")[0] for name in options()} | {LOCK}
@@ -182,7 +183,7 @@ def test_names_of_options_exist(doc):
         if span.startswith("--"):
             for word in re.findall(r"--[a-z][\w.-]*", span):
                 assert word in FOREIGN or word.strip("-.").replace("-", "_") in known, span
-        elif re.fullmatch(r"(agent|run|env|envs|ppo|log)\.[a-z_.]+", span):
+        elif re.fullmatch(r"(agent|run|env|envs|ppo|world|behavior|optim|replay|log)\.[a-z_.]+", span):
             assert span in known, span
 
 
@@ -228,15 +229,37 @@ def test_every_folder_is_in_the_map_of_the_tree():
 
 
 def test_metrics_that_are_named_are_written(tmp_path):
-    config = reverie.configure(
-        "debug", task="toy_catch", logdir=str(tmp_path / "run"), run__steps=300, ppo__features=16
-    )
-    reverie.train(config, quiet=True)
-    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
-    written = {name for line in lines for name in yaml.safe_load(line)}
+    written = set()
+    for preset in ("defaults", "dreamer_v3"):
+        folder = tmp_path / preset
+        small = {"task": "toy_catch", "run__steps": 300, "ppo__features": 16}
+        reverie.train(reverie.configure(preset, "debug", logdir=str(folder), **small), quiet=True)
+        for line in (folder / "metrics.jsonl").read_text().splitlines():
+            written |= set(yaml.safe_load(line))
     for doc in DOCS:
-        named = {span for span in spans(doc) if re.fullmatch(r"(train|eval|episode|time)/[a-z_]+", span)}
-        assert named <= written, doc.name
+        named = {span for span in spans(doc) if re.fullmatch(r"(train|world|eval|episode|time)/[a-z_]+", span)}
+        assert named - {"world/dream"} <= written, doc.name
+
+
+def test_the_table_of_generations_is_that_of_the_presets():
+    table = (ROOT / "docs/dreamer.md").read_text().partition("## Generations")[2].partition("\n## ")[0]
+    shown = {option: cells.split(" | ") for option, cells in re.findall(r"^\| `([\w.]+)` \| (.+) \|$", table, re.M)}
+    for option, each in options().items():
+        values = [of_generation(name, option) for name in GENERATIONS]
+        cells = shown.pop(option, None)
+        assert cells or len(set(values) - {None}) < 2, f"{option} is missing"
+        told = [(cell, value) for cell, value in zip(cells or [], values, strict=bool(cells)) if cell != "–"]
+        for cell, value in told:
+            found = convert(option, cell, each.kind)
+            assert found == value or round(value, 3) == found, option
+    assert not shown
+
+
+def of_generation(preset: str, option: str):
+    """What a generation has of an option; None where one optimiser does the work of actor's and critic's."""
+    values = flattened(stacked([preset]))
+    unused = values["optim.joint"] and option.startswith(("optim.actor.", "optim.critic."))
+    return None if unused else values[option]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -49,9 +49,10 @@ def test_imports_point_down(path):
     assert not {name for name in imported_layers(path) if LAYERS.index(name) > mine}
 
 
-WORKER_FILES = [
-    path for layer in ("config", "envs") for path in (ROOT / layer).rglob("*.py")
-] + [ROOT / "data" / "rows.py", ROOT / "data" / "counters.py"]
+WORKER_FILES = [path for layer in ("config", "envs") for path in (ROOT / layer).rglob("*.py")] + [
+    ROOT / "data" / "rows.py",
+    ROOT / "data" / "counters.py",
+]
 
 
 def test_what_environment_workers_load_does_not_import_torch():

@@ -176,6 +176,24 @@ def test_boots_are_the_imagined_returns_of_the_same_rows():
     assert state.deter.requires_grad
 
 
+def test_dreams_may_start_from_the_last_rows_alone():
+    agent = agent_of(behavior__starts=3)
+    starts = []
+    learned = agent.behavior.losses
+    agent.behavior.losses = lambda world, start, *more: starts.append(start) or learned(world, start, *more)
+    state, losses, _ = agent._losses(agent.window(rows_of(agent)))
+    assert torch.equal(starts[0].deter, state.deter[:, -3:].flatten(0, 1))
+    assert losses["actor"].shape == (4, B * 3) and losses["replay_critic"].shape == (B, 2)
+    assert losses["vector"].shape == losses["dyn"].shape == (B, T - 1)  # the model learns from all
+
+
+def test_learning_rates_fall_over_a_run():
+    agent = agent_of(optim__lr_end=0.1)
+    for progress, share in ((0.0, 1.0), (0.5, 0.55), (1.0, 0.1)):
+        agent.schedule(progress)
+        assert agent.steppers["model"].share == pytest.approx(share)
+
+
 def test_saved_and_restored_it_goes_on_the_same():
     agent, other = agent_of(replay__start="carried"), agent_of(replay__start="carried")
     rows = rows_of(agent) | {"continues": torch.tensor([True, False])}

@@ -78,3 +78,10 @@ def test_the_adviser_does_not_nag():
 
 def test_divergence_is_told_at_once():
     assert Adviser(window=5).lines({"train/value_loss": math.nan}) != []
+
+
+def test_dreamer_is_not_advised_as_ppo_is():
+    calm = {"train/skipped": 0.0, "train/entropy": 0.01, "time/progress": 0.5}
+    assert advice(calm, actions=4) == []
+    (line,) = advice(calm | {"train/actor_loss": float("nan")}, actions=4)
+    assert "skipped" in line and "--optim.model.lr" in line

@@ -132,6 +132,20 @@ def test_the_learning_rate_rises_over_the_warm_up():
     np.testing.assert_allclose(steps[1:, 0], 0.1, rtol=1e-3)
 
 
+def test_a_share_of_the_learning_rate_is_left_and_momentum_stays_whole():
+    config = StepConfig(kind="laprop", lr=0.1, agc=0.0, warmup=0)
+    parameter = nn.Parameter(torch.zeros(1))
+    stepper, places = Stepper([parameter], config), [0.0]
+    for share in (1.0, 1.0, 0.25):
+        stepper.zero()
+        parameter.sum().backward()
+        stepper.share = share
+        stepper.step(stepper.norm(), torch.tensor(True))
+        places.append(parameter.item())
+    # a gradient that stays the same moves by the whole rate each time, at once by less where less is left
+    np.testing.assert_allclose(np.diff(places), [-0.1, -0.1, -0.025], rtol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["laprop", "adam"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_step_that_is_not_finite_changes_nothing(kind, bad):

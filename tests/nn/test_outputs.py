@@ -110,6 +110,7 @@ def test_two_hot_works_in_float32_whatever_comes_in():
     head = TwoHot(255)
     assert head.pred(x).dtype == head.loss(x, torch.ones(4)).dtype == torch.float32
     assert torch.equal(head.loss(x, torch.ones(4)), head.loss(x.float(), torch.ones(4)))
+    assert torch.equal(head.pred(x), head.pred(x.float()))
 
 
 def test_normal_is_half_the_square():

@@ -110,6 +110,19 @@ def test_the_divergence_is_of_the_posterior_from_the_prior():
     assert losses["dyn"][0, 1].item() == pytest.approx(reverse, rel=1e-4)
 
 
+def test_each_row_s_prediction_is_made_from_its_own_state():
+    world = world_of(free_nats=0.0)
+    kept = []
+    observe = world.rssm.observe
+    world.rssm.observe = lambda *arguments: kept.append(observe(*arguments)) or kept[-1]
+    _, losses, _ = losses_of(world, window_of(first=((0, 2),)))
+    state, posterior = kept[0]
+    for t in range(T):
+        left, right = posterior[:, t].double(), world.rssm.prior(state.deter[:, t]).double()
+        expected = (left.exp() * (left - right)).sum((-2, -1))
+        torch.testing.assert_close(losses["dyn"][:, t].double(), expected, rtol=1e-4, atol=1e-5)
+
+
 HEADS = {"decoder": "vector", "reward": "reward", "cont": "cont"}
 
 

@@ -50,7 +50,7 @@ class Dreamer(Agent):
         )
         self.behavior = Behavior(self.world.features, policy, behavior, make, world.bins)
         self.to(device)
-        self.in_half = in_half(world.precision, device)
+        self.in_half = in_half(world.precision, device) and (world.precision != "auto" or device.type == "cuda")
         self.generator = torch.Generator(device).manual_seed(config.seed)
         self.steppers = self._steppers(config.optim)
         self.lr_end = config.optim.lr_end

@@ -71,7 +71,8 @@ class Collector:
         """Go on where `state` was taken."""
         if saved:
             self.rows = self.stream.restore(_arrays(saved["stream"]))
-            self.carry = saved["carry"]
+            carry = saved["carry"]
+            self.carry = {key: x.to(self.device) for key, x in carry.items()} if isinstance(carry, dict) else carry
 
 
 def _arrays(value: Any) -> Any:

@@ -23,7 +23,7 @@ Rows = dict[str, np.ndarray]
 """Rows of N environments at one step, as arrays with leading (N,)."""
 
 FLAGS = ("is_first", "is_last", "is_terminal")
-RESERVED = ("reward", *FLAGS, "action", "logp", "value")
+RESERVED = ("reward", *FLAGS, "action", "logp", "value", "deter", "stoch", "index", "continues", "priority")
 """Keys an observation must not have."""
 
 

@@ -43,6 +43,8 @@ def findings(scalars: Scalars, window: Sequence[Scalars] = (), actions: int | No
         return {"finite": broken}
     progress = scalars.get("time/progress", HALFWAY)
     recent = [*window, scalars]
+    if "train/skipped" in scalars:  # of Dreamer, whose entropy is often small and who has none of PPO's other figures
+        return {}
     found = {
         "kl": _kl(_mean(recent, "train/approx_kl")),
         "clip": _clip(_mean(recent, "train/clip_fraction"), progress),
@@ -89,6 +91,8 @@ def _not_finite(scalars: Scalars) -> str:
     ]
     if not bad:
         return ""
+    if "train/skipped" in scalars:
+        return f"{', '.join(bad)} not finite: such updates are skipped; if they go on, lower --optim.model.lr"
     return f"{', '.join(bad)} not finite: training has diverged; go back to a checkpoint and lower the learning rate"
 
 
