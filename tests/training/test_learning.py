@@ -16,7 +16,7 @@ def trained(tmp_path, *presets, **options):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_cartpole_is_solved_by_the_default(tmp_path, seed):
+def test_cartpole_is_solved_by_ppo(tmp_path, seed):
     outcome = trained(tmp_path, "cartpole_ppo", seed=seed)
     assert outcome.evaluation["mean_return"] >= 475
     assert outcome.recent_return >= 450

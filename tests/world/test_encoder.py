@@ -139,3 +139,14 @@ def test_all_bytes_count_the_same_whatever_the_leading_shape():
     encoder, rows = Encoder(SPACE, CONFIG, MAKE), rows_of()
     flat = encoder({key: x.flatten(0, 1) for key, x in rows.items()})
     torch.testing.assert_close(flat.reshape(*LEAD, -1), encoder(rows), atol=1e-5, rtol=1e-4)
+
+
+def test_image_networks_may_have_an_activation_of_their_own():
+    space, rows = spaces.Dict({"image": SPACE["image"]}), rows_of()
+    for cnn in ("pool", "stride"):
+        config = replace(CONFIG, cnn=cnn, norm="none", activation="elu")
+        lowest = {}
+        for activation in ("same", "relu"):
+            encoder = Encoder(space, replace(config, cnn_activation=activation), Layers("none", "elu"))
+            lowest[activation] = encoder(rows).min()
+        assert lowest["same"] < 0 <= lowest["relu"]

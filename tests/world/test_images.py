@@ -56,7 +56,6 @@ def test_strided_networks(shape):
 def test_unpadded_networks_are_for_one_size():
     encoder = StrideEncoder(PLAIN, (64, 64, 3), 2, padding=0)
     assert encoder.outputs == 2 * 2 * 16 and encoder(torch.rand(2, 3, 64, 64)).shape == (2, 64)
-    assert encoder(torch.rand(2, 3, 64, 64)).min() >= 0  # ReLU whatever the rest has
     image = ValidDecoder(PLAIN, (64, 64, 1), 2, 9)(torch.randn(3, 5), torch.randn(3, 4))
     assert image.shape == (3, 1, 64, 64)
     for make in (lambda s: StrideEncoder(PLAIN, s, 2, 0), lambda s: ValidDecoder(PLAIN, s, 2, 9)):

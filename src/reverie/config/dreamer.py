@@ -52,6 +52,8 @@ class WorldConfig:
     """Initial weights: truncated normal by inputs, by inputs and outputs, or Glorot's uniform."""
     cnn: Literal["pool", "stride", "valid"] = "pool"
     """Image networks: 5x5 with pooling and upsampling, 4x4 with stride 2, or 4x4 unpadded (64x64 only)."""
+    cnn_activation: Literal["same", "silu", "elu", "relu"] = "same"
+    """Activation of the image networks; same takes that of the others."""
     layers: int = 3
     """Hidden layers of vector encoder and decoder."""
     encoder_keys: str = ".*"

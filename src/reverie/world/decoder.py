@@ -10,7 +10,7 @@ from ..data.rows import Batch
 from ..envs.form import is_image
 from ..nn.layers import Layers
 from ..nn.outputs import Classes, Squares
-from .encoder import VectorForm, selected
+from .encoder import VectorForm, image_layers, selected
 from .images import PoolDecoder, StrideDecoder, ValidDecoder
 from .rssm import State
 
@@ -73,6 +73,7 @@ def make_decoder(
     config: WorldConfig, make: Layers, shape: tuple[int, ...], stoch: int
 ) -> PoolDecoder | StrideDecoder | ValidDecoder:
     """The image decoder that the configuration asks for."""
+    make = image_layers(config, make)
     if config.cnn == "pool":
         return PoolDecoder(make, shape, config.depth, config.deter, stoch, config.units, config.blocks)
     kind = StrideDecoder if config.cnn == "stride" else ValidDecoder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -95,8 +96,14 @@ def pixels(image: Tensor) -> Tensor:
     return image.reshape(-1, *image.shape[-3:]).permute(0, 3, 1, 2).float() / 255 - 0.5
 
 
+def image_layers(config: WorldConfig, make: Layers) -> Layers:
+    """How the layers of image networks are made."""
+    return make if config.cnn_activation == "same" else replace(make, activation=config.cnn_activation)
+
+
 def make_encoder(config: WorldConfig, make: Layers, shape: tuple[int, ...]) -> PoolEncoder | StrideEncoder:
     """The image encoder that the configuration asks for."""
+    make = image_layers(config, make)
     if config.cnn == "pool":
         return PoolEncoder(make, shape, config.depth)
     return StrideEncoder(make, shape, config.depth, padding=int(config.cnn == "stride"))

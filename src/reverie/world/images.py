@@ -27,7 +27,7 @@ def stages_for(height: int, width: int) -> int:
     if max(height, width) > WIDEST_MAP:
         raise UserError(
             f"images of {height * 2**stages}x{width * 2**stages} pixels do not halve down to {WIDEST_MAP}: "
-            "use --env.size 64, or another multiple of 16"
+            "use --env.size 64, or another size of which a half, a quarter, an eighth or a sixteenth is that small"
         )
     return stages
 
@@ -113,8 +113,7 @@ class StrideEncoder(nn.Module):
             stages = STAGES
         sizes = [channels, *(depth * 2**i for i in range(stages))]
         self.convs = nn.ModuleList(make.conv(i, o, 4, 2, padding) for i, o in pairwise(sizes))
-        tails = make if padding else Layers("none", "relu", make.init)
-        self.tails = nn.ModuleList(ChannelNorm(tails.tail(size)) for size in sizes[1:])
+        self.tails = nn.ModuleList(ChannelNorm(make.tail(size)) for size in sizes[1:])
         with torch.no_grad():
             self.outputs = self(torch.zeros(1, channels, height, width)).shape[-1]
 
@@ -159,12 +158,13 @@ class ValidDecoder(nn.Module):
         sizes = [32 * depth, 4 * depth, 2 * depth, depth, shape[-1]]
         kernels = (5, 5, 6, 6)
         self.convs = nn.ModuleList(make.deconv(i, o, k, 2) for i, o, k in zip(sizes, sizes[1:], kernels))
+        self.tails = nn.ModuleList(ChannelNorm(make.tail(size)) for size in sizes[1:-1])
 
     def forward(self, deter: Tensor, stoch: Tensor) -> Tensor:
         """Images (B, c, h, w), unbounded around 0 to 1."""
         x = self.inputs(torch.cat([deter, stoch], -1))[..., None, None]
-        for conv in self.convs[:-1]:
-            x = conv(x).relu()
+        for conv, tail in zip(self.convs, self.tails):
+            x = tail(conv(x))
         return self.convs[-1](x).float() + 0.5
 
 
