@@ -88,6 +88,8 @@ def train(words: list[str]) -> int:
     if config.agent.name == "dreamer":
         print(f"See it dream:    {program('reverie')} dream --logdir {logdir}")
     print(f"Its curves:      {program('tensorboard')} --logdir {logdir}")
+    if any(outcome.logdir.glob("videos/*.gif")):
+        print(f"GIFs of its way: {logdir}/videos")
     return 0
 
 

@@ -145,7 +145,7 @@ GENERATIONS: dict[str, tuple[str, Options]] = {
 NEWEST = GENERATIONS["dreamer_v3"][1]
 
 SMALL: Options = {
-    "run.threads": 1, "envs.count": 4,
+    "run.threads": 1, "log.every": 100, "envs.count": 4,
     "world.cell": "norm", "world.norm": "layer", "world.deter": 128, "world.hidden": 64, "world.groups": 8,
     "world.classes": 8, "world.units": 64, "world.prior_layers": 1, "world.layers": 2, "world.bins": 63,
     "behavior.units": 64, "behavior.actor_layers": 2, "behavior.critic_layers": 2, "behavior.horizon": 12,
@@ -162,7 +162,8 @@ TASKS: dict[str, tuple[str, Options]] = {
         | SMALL
         | {
             "task": "gym_CartPole-v1", "run.steps": 10_000, "run.eval_every": 2_500, "run.save_every": 2_500,
-            "world.deter": 64, "behavior.gamma": 0.99, "behavior.horizon": 10, "replay.ratio": 96.0,
+            "world.deter": 64, "behavior.gamma": 0.99, "behavior.horizon": 10, "behavior.entropy": 1e-2,
+            "replay.ratio": 96.0,
         },
     ),
     "pendulum": (

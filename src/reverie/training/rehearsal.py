@@ -26,6 +26,8 @@ PATIENCE = 10
 """Updates in a row that may fail for numbers that are not finite before the run stops."""
 DUMPS = 3
 """Batches written down at most."""
+LOOK = 60
+"""Rows of a window to look at, if windows to learn from are shorter."""
 CHECK_EVERY = 50
 """Updates between two looks at a GPU for such failures."""
 
@@ -80,7 +82,8 @@ class Rehearsal:
             return None
         generator = torch.Generator(self.replay.place).manual_seed(self.updates)
         selection = Uniform(replace(self.replay.ring, generator=generator), Weighting())
-        batch = self.replay.sample(self.config.batch, self.length, selection)
+        length = max(self.length, min(LOOK, self.replay.total - self.replay.first))
+        batch = self.replay.sample(self.config.batch, length, selection)
         return batch | {"continues": torch.zeros_like(batch["is_first"][:, 0])}
 
     def _check(self, failed: int, batch: Batch) -> None:
