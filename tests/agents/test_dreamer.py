@@ -8,8 +8,10 @@ import torch
 from gymnasium import spaces
 
 from reverie.agents.dreamer import Dreamer
+from reverie.config.errors import UserError
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
+from reverie.world.rssm import State
 
 CPU = torch.device("cpu")
 OBSERVATION = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (3,), np.float32), "door": spaces.Discrete(3)})
@@ -185,3 +187,25 @@ def test_a_row_that_is_not_finite_is_forgotten_with_its_episode():
     assert not carry["deter"].isfinite().any() or not carry["stoch"].isfinite().any()
     _, carry = agent.act(row | {"is_first": torch.ones(N, dtype=torch.bool)}, carry, "train")
     assert all(value.isfinite().all() for value in carry.values())
+
+
+def test_observations_named_like_losses_are_still_learned():
+    space = spaces.Dict({name: spaces.Box(-1, 1, (2,), np.float32) for name in ("cont", "actor", "dyn")})
+    agent = Dreamer(space, DISCRETE, stacked(["dreamer_v3", "debug"]), CPU)
+    rows = {name: torch.rand(2, 3, 2) for name in space} | {"reward": torch.zeros(2, 3)}
+    rows |= {name: torch.zeros(2, 3, dtype=torch.bool) for name in ("is_first", "is_last", "is_terminal")}
+    state = State(torch.zeros(2, 3, 64), torch.zeros(2, 3, 16))
+    losses = agent.world.head_losses(state, rows)
+    assert set(losses) == {"observed_cont", "observed_actor", "observed_dyn", "reward", "cont"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("world.bins", 64), ("behavior.return_low", 96.0), ("behavior.init_std", 0.0), ("behavior.max_std", 0.01)],
+)
+def test_numbers_that_cannot_be_are_refused(option, value):
+    config = replaced(stacked(["dreamer_v3", "debug"]), {option: value})
+    with pytest.raises(UserError, match=option.replace(".", r"\.")):
+        Dreamer(
+            spaces.Dict({"x": spaces.Box(-1, 1, (2,), np.float32)}), spaces.Discrete(2), config, torch.device("cpu")
+        )

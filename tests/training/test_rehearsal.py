@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+import reverie
 from reverie.agents.base import Agent, Learned
+from reverie.build import make_parts, make_run
 from reverie.collect.collector import Chunk
 from reverie.config.dreamer import ReplayConfig
 from reverie.config.errors import UserError
@@ -153,3 +155,22 @@ def test_without_its_rows_a_resumed_rehearsal_fills_anew(tmp_path):
     again.restore(rehearsal.state())
     assert len(again.replay) == 0 and again.updates == rehearsal.updates > 0
     assert updates(again, Pupil(), 8, start=10) == [0] * 5 + [1] * 3
+
+
+def test_new_episodes_after_a_resume_do_not_follow_the_old_ones(tmp_path):
+    """Where environments cannot be restored, the newest remembered row becomes the last of its episode."""
+    config = reverie.configure("dreamer_v3", "debug", task="toy_catch", logdir=str(tmp_path / "run"), run__steps=200)
+    reverie.train(config, quiet=True)
+    latest = tmp_path / "run" / "checkpoints" / "latest.pt"
+    saved = torch.load(latest, weights_only=True)
+    saved["collector"]["stream"]["vector"] = None
+    torch.save(saved, latest)
+    parts = make_parts(config)
+    try:
+        run = make_run(config, tmp_path / "run", parts, resume=True, quiet=True)
+        replay = run.rehearsal.replay
+        assert run.collector.rows["is_first"].all()
+        assert replay.columns["is_last"][(replay.total - 1) % replay.rows].all()
+        run.logger.close()
+    finally:
+        parts.close()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config.dreamer import BehaviorConfig
+from ..config.errors import UserError
 from ..data.rows import Batch
 from ..losses.actor import arrival_weight, mixed, reinforce, survival
 from ..losses.returns import arrival_return, lambda_return
@@ -41,6 +42,8 @@ class Behavior(nn.Module):
 
     def __init__(self, features: int, policy: Policy, config: BehaviorConfig, make: Layers, bins: int) -> None:
         super().__init__()
+        if config.return_low >= config.return_high:
+            raise UserError("--behavior.return_low must be below --behavior.return_high")
         self.config = config
         self.policy = policy
         width = config.units if config.actor_layers else features

@@ -34,6 +34,8 @@ class Dreamer(Agent):
 
     failed: Tensor
     skipped: Tensor
+    numbers: Tensor
+    """1 where an entry of a coded action is a number, 0 where it belongs to a class."""
 
     def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:
         super().__init__()
@@ -56,6 +58,8 @@ class Dreamer(Agent):
         self.lr_end = config.optim.lr_end
         self.acted = 0
         self.carried: tuple[State, Tensor] | None = None
+        numbers = [float(not part.groups) for part in policy.parts for _ in range(part.size)]
+        self.register_buffer("numbers", torch.tensor(numbers, device=device), persistent=False)
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("failed", torch.zeros((), dtype=torch.int64, device=device))
 
@@ -103,7 +107,7 @@ class Dreamer(Agent):
             return self.code.random(len(vector), self.generator)
         if config.noise and not discrete:
             noise = torch.randn(vector.shape, generator=self.generator, device=vector.device)
-            return self.code.decode((vector + config.noise * noise).clamp(-1, 1))
+            return self.code.decode((vector + config.noise * noise * self.numbers).clamp(-1, 1))
         action = self.code.decode(vector)
         if config.epsilon and discrete:
             chance = torch.rand(len(vector), generator=self.generator, device=vector.device)

@@ -90,7 +90,7 @@ class WorldConfig:
     """KL below this is free."""
     free_mean: bool = False
     """Compare the batch's mean KL with the free nats instead of each row's."""
-    grad_heads: tuple[str, ...] = ("decoder", "reward", "cont")
+    grad_heads: tuple[Literal["decoder", "reward", "cont"], ...] = ("decoder", "reward", "cont")
     """Heads whose gradients reach the features: decoder, reward, cont."""
     representation: Literal["reconstruction", "barlow", "infonce"] = "reconstruction"
     """What teaches the features: reconstruction, or without a decoder redundancy reduction or contrast."""

@@ -6,8 +6,15 @@ from typing import Any
 
 Options = dict[str, Any]
 
-V1: Options = {
-    "agent.name": "dreamer",
+COMMON: Options = {
+    "agent.name": "dreamer", "world.bins": 255,
+    "behavior.horizon": 15, "behavior.lam": 0.95, "behavior.starts": 0, "behavior.regularizer": "entropy",
+    "behavior.entropy_end": None, "behavior.mix_end": None, "optim.lr_end": 1.0,
+    "replay.recent": 0.0, "replay.prioritised": 0.0, "replay.ends": 0.0, "replay.train_every": 0,
+}  # fmt: skip
+"""What all generations have alike."""
+
+V1: Options = COMMON | {
     "world.latent": "gaussian", "world.groups": 30, "world.std": "softplus", "world.min_std": 0.1,
     "world.cell": "plain", "world.deter": 200, "world.hidden": 200, "world.units": 400, "world.depth": 32,
     "world.norm": "none", "world.activation": "elu", "world.init": "glorot", "world.initial": "zeros",
@@ -29,10 +36,9 @@ V1: Options = {
 }  # fmt: skip
 """The first Dreamer: Gaussian latents, gradients through the dynamics, noise on the actions."""
 
-V2: Options = {
-    "agent.name": "dreamer",
+V2: Options = COMMON | {
     "world.latent": "categorical", "world.groups": 32, "world.classes": 32, "world.unimix": 0.0,
-    "world.cell": "norm", "world.deter": 600, "world.hidden": 600, "world.units": 400, "world.depth": 48,
+    "world.cell": "norm", "world.deter": 1024, "world.hidden": 1024, "world.units": 400, "world.depth": 48,
     "world.norm": "none", "world.activation": "elu", "world.init": "glorot", "world.initial": "zeros",
     "world.prior_layers": 1, "world.posterior_layers": 1, "world.cnn": "valid",
     "world.cnn_activation": "same", "world.layers": 4, "world.symlog": False,
@@ -52,8 +58,7 @@ V2: Options = {
 }  # fmt: skip
 """The second Dreamer: categorical latents, KL balance, a target critic, REINFORCE for discrete actions."""
 
-V3_2023: Options = {
-    "agent.name": "dreamer",
+V3_2023: Options = COMMON | {
     "world.latent": "categorical", "world.groups": 32, "world.classes": 32, "world.unimix": 0.01,
     "world.cell": "norm", "world.deter": 512, "world.hidden": 512, "world.units": 512, "world.depth": 32,
     "world.norm": "layer", "world.activation": "silu", "world.init": "fan_avg", "world.initial": "learned",
@@ -75,8 +80,7 @@ V3_2023: Options = {
 }  # fmt: skip
 """The third Dreamer as first published, in its small size."""
 
-V3: Options = {
-    "agent.name": "dreamer",
+V3: Options = COMMON | {
     "world.latent": "categorical", "world.unimix": 0.01, "world.cell": "block",
     "world.norm": "rms", "world.activation": "silu", "world.init": "fan_in", "world.initial": "zeros",
     "world.prior_layers": 2, "world.posterior_layers": 1, "world.cnn": "pool",
@@ -178,7 +182,7 @@ TASKS: dict[str, tuple[str, Options]] = {
         "Dreamer V3 on Atari: 64x64 colour, sticky actions, all 18 actions, 50M steps",
         NEWEST
         | {
-            "task": "atari_pong", "run.steps": 50_000_000, "run.eval_every": 0, "run.save_every": 100_000,
+            "task": "atari_pong", "run.steps": 50_000_000, "run.eval_every": 1_000_000, "run.save_every": 100_000,
             "env.size": 64, "env.gray": False, "env.atari.sticky": 0.25, "env.atari.all_actions": True,
             "envs.count": 16, "replay.ratio": 32.0,
         },

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from ..config.errors import UserError
 from ..envs.form import action_space
 from ..envs.joint import Joint, parts_of
 from .blocks import one_hot
@@ -231,6 +232,8 @@ class Policy:
         self.make, usual = NORMALS[continuous]
         given = {"min": min_std, "max": max_std, "init": init_std}
         self.limits = replace(usual, **{name: value for name, value in given.items() if value is not None})
+        if self.limits.max <= self.limits.min or self.limits.init == 0:
+            raise UserError("--behavior.max_std must be above --behavior.min_std, and --behavior.init_std above 0")
         self.parts = [part for each in parts_of(action_space(space)) for part in policy_parts(each)]
         self.outputs = sum(part.outputs for part in self.parts)
         self.discrete = all(part.groups for part in self.parts)

@@ -36,7 +36,9 @@ class PlainCell(nn.Module):
 
     def forward(self, deter: Tensor, stoch: Tensor, embedded: Tensor) -> Tensor:
         """The next deterministic state (B, D)."""
-        return self.gru(self.tail(self.stoch_in(stoch) + embedded), deter)
+        inputs = self.tail(self.stoch_in(stoch) + embedded).float()
+        with torch.autocast(inputs.device.type, enabled=False):  # the state must not be rounded at every step
+            return self.gru(inputs, deter.float())
 
 
 class NormCell(nn.Module):

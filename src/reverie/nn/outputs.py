@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..config.errors import UserError
+
 LIMIT = 20.0
 """Two-hot bins reach from minus to plus symexp of this."""
 
@@ -101,7 +103,8 @@ class TwoHot(nn.Module):
 
     def __init__(self, bins: int = 255, raw: bool = True) -> None:
         super().__init__()
-        assert bins % 2, "bins must be odd, so that one of them is zero"
+        if bins % 2 == 0:
+            raise UserError(f"--world.bins {bins} is even: give an odd number, so that one of the bins is zero")
         self.size, self.raw = bins, raw
         half = torch.linspace(-LIMIT, 0, bins // 2 + 1, dtype=torch.float64)
         half = (symexp(half) if raw else half).float()

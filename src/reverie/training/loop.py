@@ -156,6 +156,8 @@ class Run:
         self.logger.load_state_dict(saved["logger"])
         if self.rehearsal is not None:
             self.rehearsal.restore(saved["rehearsal"])
+            if self.collector.rows and self.collector.rows["is_first"].all():
+                self.rehearsal.replay.sever()  # new episodes began, where the environments could not be restored
         self.best, self.evaluated, self.evaluation = saved["best"], saved["evaluated"], saved["evaluation"]
 
 

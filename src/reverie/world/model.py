@@ -19,6 +19,9 @@ from .decoder import Decoder
 from .encoder import Encoder
 from .rssm import RSSM, State
 
+NAMES = frozenset({"reward", "cont", "dyn", "rep", "actor", "critic", "replay_critic", "barlow", "infonce"})
+"""Losses that are not of an observation; an observation of such a name has its loss under another."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -106,7 +109,8 @@ class WorldModel(nn.Module):
         config = self.config
         losses: dict[str, Tensor] = {}
         if self.decoder is not None:
-            losses |= self.decoder.losses(self._seen_by("decoder", state), rows)
+            found = self.decoder.losses(self._seen_by("decoder", state), rows)
+            losses |= {f"observed_{key}" if key in NAMES else key: loss for key, loss in found.items()}
         reward = rows["reward"].tanh() if config.reward_target == "tanh" else rows["reward"]
         feature = self._seen_by("reward", state).feature
         losses["reward"] = config.reward_scale * self.reward_head.loss(feature, reward)
