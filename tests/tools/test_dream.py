@@ -101,13 +101,16 @@ def test_a_gif_is_written_for_images_vectors_both_and_neither(tmp_path, capsys, 
     path = Path(capsys.readouterr().out.splitlines()[-1])
     assert path.parent == folder / "gifs" and path.name.startswith("dream_best_0000001")
     images = task in ("toy_catch", "toy_hybrid")
-    for file, steps in ((path, 9), (videos[0], 8)):
+    for file, steps in (
+        (path, {9}),
+        (videos[0], {19, 20, 21}),
+    ):  # the second: half the replay
         with Image.open(file) as gif:
             column, chart = (134, 46) if images else (260, 60)
             assert gif.size == (GUTTER + 2 * (column + 8), 22 + images * 3 * 138 + charts * (chart + 4) + 22)
-            assert gif.n_frames == steps
+            assert gif.n_frames in steps
             first = np.asarray(gif.convert("RGB")).astype(int)
-            gif.seek(steps - 1)
+            gif.seek(gif.n_frames - 1)
             assert (np.abs(np.asarray(gif.convert("RGB")) - first).max(-1) > 60).any()
 
 

@@ -58,7 +58,7 @@ def test_training_is_the_same_with_and_without_reports(tmp_path, monkeypatch, st
 def test_a_glance_is_drawn_evenly_and_anew_after_every_update(tmp_path):
     run = rounds(tmp_path / "run", STARTS["stored"], 60)
     batch = run.rehearsal.glance()
-    assert batch["is_first"].shape == (4, 9) and not batch["continues"].any()
+    assert batch["is_first"].shape == (4, 30) and not batch["continues"].any()
     assert torch.equal(batch["index"], run.rehearsal.glance()["index"])
     run.rehearsal.updates += 1
     assert not torch.equal(batch["index"], run.rehearsal.glance()["index"])

@@ -82,7 +82,7 @@ class Rehearsal:
             return None
         generator = torch.Generator(self.replay.place).manual_seed(self.updates)
         selection = Uniform(replace(self.replay.ring, generator=generator), Weighting())
-        length = max(self.length, min(LOOK, self.replay.total - self.replay.first))
+        length = max(self.length, min(LOOK, (self.replay.total - self.replay.first) // 2))
         batch = self.replay.sample(self.config.batch, length, selection)
         return batch | {"continues": torch.zeros_like(batch["is_first"][:, 0])}
 
