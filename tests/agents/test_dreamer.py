@@ -1,6 +1,7 @@
 """Dreamer: acting and learning agree, windows begin where they should, and a bad batch does no harm."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,9 +76,10 @@ CASES = [("dreamer_v3", DISCRETE), ("dreamer_v3", BOX), ("dreamer_v3_2023", DISC
 @pytest.mark.parametrize("preset, space", CASES)
 def test_learning_sees_the_states_that_acting_saw(preset, space):
     """Over ends of episodes: the window in one go gives the latents stored one by one."""
-    agent = agent_of(space, preset, replay__start="zeros", world__cnn="pool")
+    agent = agent_of(space, preset, replay__start="stored", world__cnn="pool")
     fixed_noise(agent, T)
     rows = rows_of(agent)
+    agent.replay = replace(agent.replay, start="zeros")  # a window that begins at zeros, as the rows do
     state = observed(agent, agent.window(rows))
     latent = agent.world.rssm.latent
     torch.testing.assert_close(state.deter, rows["deter"].float(), atol=0.01, rtol=0.01)  # stored in half precision
@@ -128,16 +130,28 @@ def test_a_carried_window_goes_on_where_the_last_one_ended():
     assert window.start.deter[1].abs().max() > 0 and not window.start.deter.requires_grad
 
 
-@pytest.mark.parametrize("start", ["stored", "zeros"])
-def test_fresh_latents_are_written_over_the_rows_they_are_of(start):
-    agent = agent_of(replay__start=start)
+@pytest.mark.parametrize("start", ["zeros", "carried"])
+def test_latents_are_kept_only_where_windows_begin_at_them(start):
+    agent = agent_of(replay__start=start, world__cnn="pool")
+    rows = rows_of(agent)
+    assert "deter" not in rows and "stoch" not in rows
+    assert agent.learn_replay(rows | {"continues": torch.zeros(N, dtype=torch.bool)}).writeback == {}
+
+
+def test_predictions_ahead_must_fit_into_a_window():
+    with pytest.raises(UserError, match=r"world\.overshoot"):
+        agent_of(world__overshoot=8)
+
+
+def test_fresh_latents_are_written_over_the_rows_they_are_of():
+    agent = agent_of(replay__start="stored")
     rows = rows_of(agent)
     states = []
     observe = agent.world.rssm.observe
     agent.world.rssm.observe = lambda *arguments: states.append(observe(*arguments)) or states[-1]
     written = agent.learn_replay(rows).writeback
     (state, _), latent = states[0], agent.world.rssm.latent
-    context = int(start == "stored")
+    context = 1
     for key, fresh in (("deter", state.deter.bfloat16()), ("stoch", latent.pack(state.stoch))):
         assert written[key].shape == rows[key].shape and written[key].dtype == rows[key].dtype
         assert torch.equal(written[key][:, :context], rows[key][:, :context])

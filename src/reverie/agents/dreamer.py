@@ -43,6 +43,8 @@ class Dreamer(Agent):
         self.device, self.replay = device, config.replay
         if behavior.starts == 1 and behavior.replay_scale:
             raise UserError("--behavior.starts 1 leaves the replayed critic loss no pair of rows: give 2 or more, or 0")
+        if world.overshoot >= config.replay.length:
+            raise UserError("--world.overshoot must be below --replay.length, the rows of a window")
         self.keys = (*observation, "reward", "is_first", "is_last", "is_terminal")
         self.code = ActionCode(action)
         self.world = WorldModel(observation, self.code.size, world, behavior.gamma)
@@ -92,12 +94,17 @@ class Dreamer(Agent):
             vector = policy.mode() if mode == "eval" else policy.sample(self.generator)
         if mode == "train":
             action = self._explored(vector)
-            latent = self.world.rssm.latent
-            added = {"action": action, "deter": state.deter.bfloat16(), "stoch": latent.pack(state.stoch)}
+            added = {"action": action, **self._latents(state)}
         else:
             action = self.code.decode(vector)
             added = {"action": action, "value": self.behavior.critic.pred(feature)}
         return added, {**state._asdict(), "action": self.code.encode(action)}
+
+    def _latents(self, state: State) -> Batch:
+        """The columns of a state that rows keep: none where windows do not begin at stored latents."""
+        if self.replay.start != "stored":
+            return {}
+        return {"deter": state.deter.bfloat16(), "stoch": self.world.rssm.latent.pack(state.stoch)}
 
     def _explored(self, vector: Tensor) -> Tensor:
         """Actions while collecting: random at first, then with what noise the configuration asks for."""
@@ -180,8 +187,7 @@ class Dreamer(Agent):
     @torch.no_grad()
     def _writeback(self, rows: Batch, state: State, losses: dict[str, Tensor], finite: Tensor) -> Batch:
         """Refreshed latents of the rows (B, T + context), the old ones where nothing was learned."""
-        latent = self.world.rssm.latent
-        fresh = {"deter": state.deter.bfloat16(), "stoch": latent.pack(state.stoch)}
+        fresh = self._latents(state)
         context = rows["is_first"].shape[1] - state.deter.shape[1]
         written = {}
         for key, value in fresh.items():
