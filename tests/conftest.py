@@ -1,10 +1,37 @@
 """What all tests share."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
+
+import reverie
+from reverie.cli import main
 
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
     """One torch thread per test process: several processes run at once, and small networks gain nothing from more."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def call(capsys) -> Callable[..., tuple[int, str, str]]:
+    """The command, called with these words: its exit status, output and errors."""
+
+    def called(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(list(words))
+        captured = capsys.readouterr()
+        return int(caught.value.code or 0), captured.out, captured.err
+
+    return called
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """The folder of a short run of PPO."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    reverie.train(reverie.configure("cartpole_ppo", "debug", logdir=str(folder)), quiet=True)
+    return folder

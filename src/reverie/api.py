@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .build import make_parts, make_player, make_run, with_logdir
-from .config import store
+from .config import owners, store
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
 from .config.schema import Config
@@ -35,7 +35,9 @@ class Outcome:
 def configure(*presets: str, **options: Any) -> Config:
     """A configuration from presets and options; dots in names of options are written as two underscores."""
     dotted = {name.replace("__", "."): value for name, value in options.items()}
-    return replaced(stacked(presets), dotted)
+    config = replaced(stacked(presets), dotted)
+    owners.check_presets(presets, config.agent.name)
+    return config
 
 
 def train(config: Config | None = None, *, resume: bool = False, quiet: bool = False) -> Outcome:

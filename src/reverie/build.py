@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import itertools
 import time
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from .config.schema import Config
 from .data.counters import Counters
 from .data.replay import Replay
 from .data.select import Weighting
+from .data.storage import check_fit, place_of
 from .envs.form import is_image
 from .envs.process import core_count
 from .envs.registry import find, frames_per_step, import_modules, make_own_env
@@ -44,6 +45,7 @@ from .tools.player import Player
 from .training import checkpoint
 from .training.evaluate import Evaluation, Evaluator
 from .training.loop import Run
+from .training.opening import layout_of_rows, size_of_agent, size_of_replay
 from .training.rehearsal import Rehearsal
 from .world.dream import Dream
 
@@ -115,7 +117,7 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
-def make_logger(config: Config, folder: Path, actions: int, resume_step: int | None, quiet: bool) -> Logger:
+def make_logger(config: Config, folder: Path, parts: Parts, resume_step: int | None, quiet: bool) -> Logger:
     """The logger with the sinks that the configuration asks for."""
     sinks: list[Sink] = [JsonlSink(folder / "metrics.jsonl", resume_step), VideosSink(folder / "videos")]
     if config.log.tensorboard:
@@ -125,8 +127,8 @@ def make_logger(config: Config, folder: Path, actions: int, resume_step: int | N
     if config.log.wandb:
         sinks.append(WandbSink(folder, config.log, flattened(config)))
     if not quiet:
-        sinks.append(TerminalSink(config.task, config.run.steps, config.log.display))
-    return Logger(sinks, frames_per_step(config.task, config.env), actions)
+        sinks.append(TerminalSink(config.task, config.run.steps, config.log.display, parts.opening))
+    return Logger(sinks, frames_per_step(config.task, config.env), choices(parts.stream.action_space))
 
 
 @dataclass
@@ -137,6 +139,8 @@ class Parts:
     stream: RowStream
     agent: Agent
     evaluator: Evaluator | None
+    opening: list[str] = field(default_factory=list)
+    """Lines about them for the terminal."""
 
     def close(self) -> None:
         """End the environments."""
@@ -151,10 +155,26 @@ def make_parts(config: Config) -> Parts:
     find(config.task)
     device = device_of(config)
     torch.set_float32_matmul_precision("high")
-    stream = make_stream(config)
-    tune_cpu(config, stream.observation_space)
-    agent = make_agent(config, stream.observation_space, stream.action_space, device)
-    return Parts(device, stream, agent, make_evaluator(config, device))
+    with ExitStack() as unless_made:
+        stream = unless_made.enter_context(closing(make_stream(config)))
+        tune_cpu(config, stream.observation_space)
+        agent = make_agent(config, stream.observation_space, stream.action_space, device)
+        opening = [f"{config.agent.name} on {device.type}: {size_of_agent(agent)}"]
+        opening += replay_opening(config, agent, stream)
+        parts = Parts(device, stream, agent, make_evaluator(config, device), opening)
+        unless_made.pop_all()
+    return parts
+
+
+def replay_opening(config: Config, agent: Agent, stream: RowStream) -> list[str]:
+    """A line about the replay where there is one; refused where it would not fit when full."""
+    if not isinstance(agent, Dreamer):
+        return []
+    settings, folder = config.replay, Path(config.logdir) / "replay"
+    place_of(settings.storage, agent.device)
+    layout = layout_of_rows(agent, stream.observation_space, stream.count, agent.device)
+    check_fit(layout, settings.capacity, stream.count, settings.storage, agent.device, folder)
+    return [size_of_replay(layout, settings, stream.count)]
 
 
 def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:
@@ -168,7 +188,7 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
         agent=parts.agent,
         collector=Collector(parts.stream, parts.agent, parts.device),
         evaluator=parts.evaluator,
-        logger=make_logger(config, folder, choices(parts.stream.action_space), step, quiet),
+        logger=make_logger(config, folder, parts, step, quiet),
         counters=Counters(total=config.run.steps),
         rehearsal=make_rehearsal(config, folder, parts.device) if config.agent.name == "dreamer" else None,
         frames_per_step=frames_per_step(config.task, config.env),

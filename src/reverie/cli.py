@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from .config import names, store
+from .config import names, owners, store
 from .config.arguments import DreamArguments, EvalArguments, PlayArguments, parse, parse_envs, parse_train
 from .config.errors import UserError, nearest
 from .config.options import replaced
@@ -110,8 +110,11 @@ def resolve(words: list[str]) -> tuple[Config, bool]:
         base = stacked(arguments.configs, store.load(Path(values["logdir"])))
     else:
         raise UserError("--resume needs --logdir: the folder of the run to continue")
-    agent = values.get("agent.name", base.agent.name)
-    return replaced(base, names.spelled_out(values, agent)), arguments.resume
+    given = names.spelled_out(values, values.get("agent.name", base.agent.name))
+    config = replaced(base, given)
+    owners.check_presets(arguments.configs, config.agent.name)
+    owners.warn_of_idle(given, config)
+    return config, arguments.resume
 
 
 def evaluate(words: list[str]) -> int:

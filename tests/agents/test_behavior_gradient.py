@@ -102,7 +102,7 @@ def test_reinforce_needs_no_slope_of_the_reward_and_dynamics_nothing_else(space)
 def test_automatic_takes_the_gradient_that_fits_the_actions():
     for space, through in ((DISCRETE, False), (BOX, True)):
         _, behavior = parts(space, gradient="auto")
-        assert behavior.through_dynamics == through and behavior.mix == float(through)
+        assert behavior.through_dynamics == through and behavior.by_score != through
 
 
 @pytest.mark.parametrize("space", [DISCRETE, BOX])

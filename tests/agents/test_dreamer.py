@@ -123,7 +123,7 @@ def test_a_carried_window_goes_on_where_the_last_one_ended():
     window = agent.window(first)
     assert window.is_first[:, 0].all() and window.start.deter.abs().max() == 0
     agent.learn_replay(first)
-    window = agent.window(second)
+    window = agent.window(second | {f"carry/{name}": value for name, value in agent.carried.items()})
     assert window.is_first[:, 0].tolist() == [True, False]
     assert torch.equal(window.action[1, 0].argmax(), rows["action"][1, 4])
     assert torch.equal(window.action[:, 1:].argmax(-1), rows["action"][:, 5:-1])

@@ -41,6 +41,13 @@ def test_short_names_of_dreamer():
     assert (config.behavior.horizon, config.behavior.gamma) == (5, 0.9)
 
 
+def test_the_learning_rate_of_three_optimisers_is_the_models_alone(call):
+    config = config_of("--configs dreamer_v2 --learning_rate 3e-4 --critic_lr 5e-4")
+    assert (config.optim.model.lr, config.optim.actor.lr, config.optim.critic.lr) == (3e-4, 8e-5, 5e-4)
+    assert config_of("--configs dreamer_v3 --learning_rate 3e-4").optim.joint
+    assert "that of the world model alone where there are three" in " ".join(call("train", "--help")[1].split())
+
+
 @pytest.mark.parametrize(
     ("line", "lr"),
     [

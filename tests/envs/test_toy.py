@@ -24,7 +24,7 @@ def test_gymnasium_finds_no_fault(name):
 @pytest.mark.parametrize("name", TOYS)
 def test_every_toy_can_be_made_drawn_and_repeated(name):
     left, right = (make_env(f"toy_{name}", EnvConfig()) for _ in range(2))
-    assert not same(left.reset(seed=1)[0], right.reset(seed=2)[0]) or name in ("timeout", "crash", "memory")
+    assert not same(left.reset(seed=1)[0], right.reset(seed=2)[0]) or name in ("timeout", "crash", "memory", "recall")
     assert same(left.reset(seed=3)[0], right.reset(seed=3)[0])
     left.action_space.seed(0)
     picture = left.render()
@@ -81,6 +81,40 @@ def test_the_cue_is_seen_once_and_decides():
     seen = [env.step(0)[0] for _ in range(5)]
     assert abs(cue) == 1 and not any(row[0] for row in seen) and [row[2] for row in seen] == [0, 0, 0, 0, 1]
     assert env.step(int(cue > 0))[1:3] == (1.0, True)
+
+
+def test_the_cue_is_hidden_asked_for_and_shown_again():
+    env = toy.Recall()
+    rows = [env.reset(seed=0)[0]] + [env.step(0)[0] for _ in range(8)]
+    assert [row[2] for row in rows] == [0, 0, 0, 1, 0, 0, 0, 1, 0]
+    assert [abs(row[0]) for row in rows] == [1, 0, 0, 0, 1, 0, 0, 0, 1]
+    assert rows[0][1] == 0 and rows[4][1] == rows[0][0] and rows[8][1] == rows[4][0]
+
+
+def test_recalling_pays_and_ends_after_ten_answers():
+    env, rewards = toy.Recall(), []
+    observation, _ = env.reset(seed=0)
+    cue, ended = observation[0], False
+    while not ended:
+        cue = observation[0] or cue
+        observation, reward, ended, _, info = env.step(int(cue > 0))
+        rewards.append(reward)
+    assert rewards == 10 * [0.0, 0.0, 0.0, 1.0] and info == {"success": True}
+
+
+def test_without_memory_half_of_the_answers_are_right():
+    """Every row that asks looks the same: whatever is answered there, each cue is as likely as the other."""
+    seeds, asked, totals = range(500), set(), []
+    for answer in (0, 1):
+
+        def name(env, observation, answer=answer):
+            asked.update([tuple(observation)] if observation[2] else [])
+            return answer
+
+        totals.append([score(toy.Recall(), name, seed)[0] for seed in seeds])
+    assert asked == {(0, 0, 1)}
+    assert np.array_equal(totals[0], -np.array(totals[1]))  # what one answer wins the other loses
+    assert abs(np.mean(totals[0])) < 0.6  # four deviations of the mean: the cues are even
 
 
 def test_the_goal_is_reached_by_going_there():

@@ -77,12 +77,12 @@ def test_policies_speak_the_code(name, continuous):
     code, policy = ActionCode(SPACES[name]), Policy(SPACES[name], continuous, unimix=0.01)
     outputs = torch.randn(4, 7, policy.outputs, generator=torch.Generator().manual_seed(0), requires_grad=True)
     dist = policy(outputs.bfloat16())
-    draws = [dist.sample(torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    draws = [dist.sample(dist.noise(torch.Generator().manual_seed(seed))) for seed in (1, 1, 2)]
     assert torch.equal(draws[0], draws[1]) and not torch.equal(draws[0], draws[2])
     assert draws[0].shape == dist.mode().shape == (4, 7, code.size)
-    assert torch.equal(draws[0], dist.rsample(torch.Generator().manual_seed(1)).detach())
+    assert torch.equal(draws[0], dist.rsample(dist.noise(torch.Generator().manual_seed(1))).detach())
     numbers = [dist.logp(draws[0]), dist.entropy(), dist.divergence()]
-    for number in [*numbers, dist.rsample(torch.Generator().manual_seed(1)).square().sum(-1)]:
+    for number in [*numbers, dist.rsample(dist.noise(torch.Generator().manual_seed(1))).square().sum(-1)]:
         assert number.shape == (4, 7) and number.dtype == torch.float32 and number.isfinite().all()
         (slope,) = torch.autograd.grad(number.sum(), outputs, retain_graph=True)
         assert slope.isfinite().all() and slope.abs().sum() > 0
@@ -122,7 +122,9 @@ def test_unimix_reaches_samples_log_probability_and_entropy(unimix):
     logits = torch.tensor([12.0, 0.0, 0.0])
     dist = Policy(spaces.Discrete(3), unimix=unimix)(logits.expand(20_000, 3))
     probs = (1 - unimix) * logits.softmax(-1) + unimix / 3
-    torch.testing.assert_close(dist.sample(torch.Generator().manual_seed(0)).mean(0), probs, atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        dist.sample(dist.noise(torch.Generator().manual_seed(0))).mean(0), probs, atol=0.01, rtol=0
+    )
     torch.testing.assert_close(dist.logp(torch.eye(3)[1])[0], probs[1].log())
     torch.testing.assert_close(dist.entropy()[0], -(probs * probs.log()).sum())
 
@@ -135,7 +137,7 @@ def test_a_joint_action_is_as_likely_as_its_parts_together():
     parts = [Policy(BOX)(aim), OneHot(keys, 0.1, 2), OneHot(last, 0.1), OneHot(move, 0.1)]
     dist = policy(outputs)
     assert isinstance(dist, Product)
-    vector = dist.sample(torch.Generator().manual_seed(1))
+    vector = dist.sample(dist.noise(torch.Generator().manual_seed(1)))
     pieces = vector.split([2, 4, 4, 3], -1)
     torch.testing.assert_close(dist.logp(vector), sum(part.logp(piece) for part, piece in zip(parts, pieces)))
     torch.testing.assert_close(dist.entropy(), sum(part.entropy() for part in parts))
@@ -155,14 +157,14 @@ def test_policies_compile_as_one_graph(continuous):
     policy = Policy(HYBRID, continuous, unimix=0.01)
     outputs = torch.randn(3, policy.outputs, generator=torch.Generator().manual_seed(0))
 
+    noise = policy.noise((3,), torch.Generator().manual_seed(1))
+
     def everything(outputs):
         dist = policy(outputs)
-        drawn = dist.rsample(None)
+        drawn = dist.rsample(noise)
         return drawn, dist.mode(), dist.logp(drawn.detach()), dist.entropy(), dist.divergence()
 
-    torch.manual_seed(0)
     expected = everything(outputs)
-    torch.manual_seed(0)
     compiled = torch.compile(everything, backend="aot_eager", fullgraph=True)(outputs)
     for ours, theirs in zip(compiled, expected):
         torch.testing.assert_close(ours, theirs)

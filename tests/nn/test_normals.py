@@ -49,7 +49,7 @@ def test_the_entropy_of_tanh_normal_and_its_gradient(mean, std):
 def test_the_entropy_of_tanh_normal_is_that_of_its_samples():
     mean, std = torch.full((200_000, 1), 0.4), torch.full((200_000, 1), 1.3)
     dist = TanhNormal(mean, std)
-    surprise = -dist.logp(dist.sample(torch.Generator().manual_seed(0)))
+    surprise = -dist.logp(dist.sample(dist.noise(torch.Generator().manual_seed(0))))
     assert surprise.mean().item() == pytest.approx(dist.entropy()[0].item(), abs=0.01)
     assert Gaussian(mean, std).entropy()[0].item() > dist.entropy()[0].item() + 0.5
 
@@ -98,7 +98,7 @@ def test_wide_tanh_normals_have_their_mode_at_a_bound():
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.7, 0.5), (-0.9, 0.1)])
 def test_gradients_of_samples_with_fixed_noise(kind, mean, std):
     def draw(mean, std):
-        return kind(mean, std).rsample(torch.Generator().manual_seed(7))
+        return kind(mean, std).rsample(kind(mean, std).noise(torch.Generator().manual_seed(7)))
 
     mean, std = tensors(mean, std)
     drawn, step = draw(mean, std), 1e-3
@@ -106,15 +106,15 @@ def test_gradients_of_samples_with_fixed_noise(kind, mean, std):
     expected = (draw(mean + step, std) - draw(mean - step, std), draw(mean, std + step) - draw(mean, std - step))
     for gradient, difference in zip(ours, expected):
         torch.testing.assert_close(gradient, difference.detach() / (2 * step), rtol=5e-3, atol=1e-3)
-    assert torch.equal(drawn.detach(), kind(mean, std).sample(torch.Generator().manual_seed(7)))
-    assert not kind(mean, std).sample(torch.Generator()).requires_grad
+    assert torch.equal(drawn.detach(), kind(mean, std).sample(kind(mean, std).noise(torch.Generator().manual_seed(7))))
+    assert not kind(mean, std).sample(kind(mean, std).noise(torch.Generator())).requires_grad
 
 
 def test_gaussians_agree_with_torch():
     generator = torch.Generator().manual_seed(0)
     mean, std = torch.randn(6, 3, generator=generator), torch.rand(6, 3, generator=generator) + 0.1
     ours, theirs = Gaussian(mean, std), torch.distributions.Normal(mean, std)
-    x = ours.sample(generator)
+    x = ours.sample(ours.noise(generator))
     torch.testing.assert_close(ours.logp(x), theirs.log_prob(x).sum(-1))
     torch.testing.assert_close(ours.entropy(), theirs.entropy().sum(-1))
     standard = torch.distributions.Normal(torch.zeros(6, 3), torch.ones(6, 3))

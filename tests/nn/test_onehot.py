@@ -29,14 +29,14 @@ def test_log_probability_and_entropy_are_of_the_mixture(unimix):
 def test_samples_follow_the_mixture(unimix):
     count = 40_000
     dist = OneHot(LOGITS[:, None].expand(2, count, 3), unimix)
-    drawn = dist.sample(torch.Generator().manual_seed(0))
+    drawn = dist.sample(dist.noise(torch.Generator().manual_seed(0)))
     assert set(drawn.unique().tolist()) == {0.0, 1.0} and (drawn.sum(-1) == 1).all()
     torch.testing.assert_close(drawn.mean(1), mixture(LOGITS, unimix), atol=0.01, rtol=0)
 
 
 def test_the_generator_decides():
     dist = OneHot(torch.zeros(50, 4))
-    draws = [dist.sample(torch.Generator().manual_seed(seed)) for seed in (3, 3, 4)]
+    draws = [dist.sample(dist.noise(torch.Generator().manual_seed(seed))) for seed in (3, 3, 4)]
     assert (draws[0] == draws[1]).all() and (draws[0] != draws[2]).any()
 
 
@@ -45,12 +45,12 @@ def test_straight_through_is_the_gradient_of_the_probabilities(unimix):
     logits = LOGITS.clone().requires_grad_()
     weight = torch.tensor([[1.0, -2.0, 5.0], [0.5, 3.0, -1.0]])
     dist = OneHot(logits, unimix)
-    drawn = dist.rsample(torch.Generator().manual_seed(1))
-    assert torch.equal(drawn.detach(), dist.sample(torch.Generator().manual_seed(1)))
+    drawn = dist.rsample(dist.noise(torch.Generator().manual_seed(1)))
+    assert torch.equal(drawn.detach(), dist.sample(dist.noise(torch.Generator().manual_seed(1))))
     (ours,) = torch.autograd.grad((drawn * weight).sum(), logits)
     (expected,) = torch.autograd.grad((mixture(logits, unimix) * weight).sum(), logits)
     torch.testing.assert_close(ours, expected)
-    assert not dist.sample(torch.Generator()).requires_grad
+    assert not dist.sample(dist.noise(torch.Generator())).requires_grad
 
 
 def test_the_mode_is_the_likeliest_class():
@@ -60,7 +60,7 @@ def test_the_mode_is_the_likeliest_class():
 def test_groups_are_choices_of_their_own():
     logits = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
     both, left, right = OneHot(logits, 0.1, 2), OneHot(logits[:, :3], 0.1), OneHot(logits[:, 3:], 0.1)
-    drawn = both.sample(torch.Generator().manual_seed(0))
+    drawn = both.sample(both.noise(torch.Generator().manual_seed(0)))
     assert drawn.shape == (5, 6)
     torch.testing.assert_close(both.logp(drawn), left.logp(drawn[:, :3]) + right.logp(drawn[:, 3:]))
     torch.testing.assert_close(both.entropy(), left.entropy() + right.entropy())

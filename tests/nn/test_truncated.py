@@ -81,7 +81,7 @@ def test_log_density_and_its_gradients(mean, std):
     mean, std, exact = parameters(mean, std)
     for seed in range(3):
         dist = TruncatedNormal(mean, std)
-        x = dist.sample(torch.Generator().manual_seed(seed))
+        x = dist.sample(dist.noise(torch.Generator().manual_seed(seed)))
         y = exact.sign * mpmath.mpf(x.item())
         expected = exact.with_slopes(partial(exact.log_density, y))
         assert with_slopes(dist.logp(x), mean, std) == pytest.approx(expected, rel=1e-5, abs=1e-6)
@@ -100,9 +100,10 @@ def test_entropy_and_its_gradients(mean, std):
 def test_samples_are_quantiles_and_so_are_their_gradients(mean, std):
     mean, std, exact = parameters(mean, std)
     for seed in range(3):
-        x = TruncatedNormal(mean, std).rsample(torch.Generator().manual_seed(seed))
-        beyond = torch.rand(1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).item()
-        mirrored = partial(exact.quantile, 1 - mpmath.mpf(beyond), exact.sign * x.item())
+        noise = torch.randn(1, generator=torch.Generator().manual_seed(seed))
+        x = TruncatedNormal(mean, std).rsample(noise)
+        beyond = mpmath.ncdf(noise.item())  # the share of the mass beyond the sample, on the side of the nearer bound
+        mirrored = partial(exact.quantile, 1 - beyond, exact.sign * x.item())
         value, by_mean, by_std = (exact.sign * number for number in exact.with_slopes(mirrored))
         assert x.item() == pytest.approx(value, abs=1e-7)
         assert with_slopes(x, mean, std)[1:] == pytest.approx([by_mean, by_std], rel=1e-5, abs=1e-9)
@@ -111,7 +112,7 @@ def test_samples_are_quantiles_and_so_are_their_gradients(mean, std):
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 0.5), (0.9, 0.8), (-1.4, 0.3), (6.0, 0.1)])
 def test_samples_are_as_surprising_as_the_entropy_says(mean, std):
     dist = TruncatedNormal(torch.full((100_000, 1), mean), torch.full((100_000, 1), std))
-    drawn = dist.sample(torch.Generator().manual_seed(0))
+    drawn = dist.sample(dist.noise(torch.Generator().manual_seed(0)))
     assert drawn.dtype == torch.float32 and (drawn.abs() <= 1).all() and not drawn.requires_grad
     assert -dist.logp(drawn).mean().item() == pytest.approx(dist.entropy()[0].item(), abs=0.02)
 
@@ -121,7 +122,7 @@ def test_samples_are_as_surprising_as_the_entropy_says(mean, std):
 def test_nothing_is_ever_infinite(mean, std):
     mean, std = torch.full((500, 2), mean).requires_grad_(), torch.full((500, 2), std).requires_grad_()
     dist = TruncatedNormal(mean, std)
-    drawn = dist.rsample(torch.Generator().manual_seed(0))
+    drawn = dist.rsample(dist.noise(torch.Generator().manual_seed(0)))
     results = [drawn, dist.logp(drawn.detach()), dist.entropy(), dist.mode()]
     assert all(result.isfinite().all() for result in results)
     for result in results:
@@ -133,7 +134,7 @@ def test_dimensions_add_up_and_the_mode_stays_inside():
     mean, std = torch.tensor([[0.3, -4.0, 1.0]]), torch.tensor([[0.2, 0.5, 1.0]])
     dist = TruncatedNormal(mean, std)
     parts = [TruncatedNormal(mean[:, [i]], std[:, [i]]) for i in range(3)]
-    x = dist.sample(torch.Generator().manual_seed(0))
+    x = dist.sample(dist.noise(torch.Generator().manual_seed(0)))
     torch.testing.assert_close(dist.logp(x), sum(part.logp(x[:, [i]]) for i, part in enumerate(parts)))
     torch.testing.assert_close(dist.entropy(), sum(part.entropy() for part in parts))
     torch.testing.assert_close(dist.divergence(), sum(part.divergence() for part in parts))
@@ -143,6 +144,9 @@ def test_dimensions_add_up_and_the_mode_stays_inside():
 def test_means_inside_need_no_tails():
     mean, std = torch.tensor([[0.3, -1.0, 1.0]]), torch.tensor([[0.2, 0.5, 1.0]])
     left, right = (
-        TruncatedNormal(mean, std, tails).sample(torch.Generator().manual_seed(0)) for tails in (True, False)
+        TruncatedNormal(mean, std, tails).sample(
+            TruncatedNormal(mean, std, tails).noise(torch.Generator().manual_seed(0))
+        )
+        for tails in (True, False)
     )
     assert torch.equal(left, right)

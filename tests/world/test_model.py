@@ -192,8 +192,7 @@ def test_filtering_step_by_step_equals_observing_the_window():
         whole, _, _ = losses_of(world, window)
         state = window.start
         for t in range(T):
-            latent.noise = lambda *_, t=t, noise=noise: noise[:, t]
             rows = {key: x[:, t] for key, x in window.rows.items()}
-            state = world.filter_step(state, window.action[:, t], rows, None)
+            state = world.filter_step(state, window.action[:, t], rows, noise[:, t])
             torch.testing.assert_close(state.deter, whole.deter[:, t], atol=1e-5, rtol=1e-4)
             torch.testing.assert_close(state.stoch, whole.stoch[:, t], atol=1e-5, rtol=1e-4)

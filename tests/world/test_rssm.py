@@ -187,17 +187,18 @@ def test_dreams_go_on_from_their_start_with_the_actions_chosen_there():
     start, *_ = window_of(rssm)
     seen = []
 
-    def policy(state, *_):
+    def advance(state, draw, noise):
         seen.append(state)
-        return state.deter[:, :ACTION] * 0.5
+        action = state.deter[:, :ACTION] * 0.5 + draw
+        return rssm.step(state, action, noise), action
 
-    noise = rssm.latent.noise((4, B), generator(3))
-    state, action = rssm.imagine(start, policy, 4, generator(3))
+    draws, noise = torch.arange(4.0).reshape(4, 1, 1).expand(4, B, ACTION), rssm.latent.noise((4, B), generator(3))
+    state, action = rssm.imagine(start, advance, draws, noise)
     assert state.deter.shape == (5, B, 8) and state.stoch.shape == (5, B, 12) and action.shape == (4, B, ACTION)
     assert torch.equal(state.deter[0], start.deter) and len(seen) == 4
     for t in range(4):
         assert torch.equal(seen[t].deter, state.deter[t])
-        assert torch.equal(action[t], state.deter[t, :, :ACTION] * 0.5)
+        assert torch.equal(action[t], state.deter[t, :, :ACTION] * 0.5 + t)
         deter = rssm.cell(state.deter[t], state.stoch[t], rssm.cell.embed(action[t]))
         torch.testing.assert_close(state.deter[t + 1], deter)
         torch.testing.assert_close(state.stoch[t + 1], rssm.latent.sample(rssm.prior(deter), noise[t]))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from ..nn.layers import Layers
 from ..nn.outputs import make_output
 from ..nn.scale import ReturnRange
 from ..world.model import WorldModel
-from ..world.rssm import State
+from ..world.rssm import RSSM, State
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Behavior(nn.Module):
     """A policy, the value of states under it, and how both learn."""
 
     updates: Tensor
+    mix: Tensor
+    entropy: Tensor
 
     def __init__(self, features: int, policy: Policy, config: BehaviorConfig, make: Layers, bins: int) -> None:
         super().__init__()
@@ -60,15 +63,18 @@ class Behavior(nn.Module):
         self.through_dynamics = config.gradient in ("dynamics", "mixed") or (
             config.gradient == "auto" and not policy.discrete
         )
-        self.mix = config.mix if config.gradient == "mixed" else float(self.through_dynamics)
-        self.entropy = config.entropy
+        self.by_score = config.gradient == "mixed" or not self.through_dynamics
+        # weights that change over a run are tensors, since a captured graph reads their memory
+        self.register_buffer("mix", torch.tensor(config.mix), persistent=False)
+        self.register_buffer("entropy", torch.tensor(config.entropy), persistent=False)
 
     def schedule(self, progress: float) -> None:
         """Set the weights that change over a run."""
         config = self.config
-        if config.gradient == "mixed":
-            self.mix = between(config.mix, config.mix_end, progress)
-        self.entropy = between(config.entropy, config.entropy_end, progress)
+        if config.mix_end is not None:
+            self.mix.fill_(between(config.mix, config.mix_end, progress))
+        if config.entropy_end is not None:
+            self.entropy.fill_(between(config.entropy, config.entropy_end, progress))
 
     def forward(self, feature: Tensor) -> ActionDist:
         """The policy at features (..., F)."""
@@ -81,31 +87,42 @@ class Behavior(nn.Module):
 
     def imagine(self, world: WorldModel, start: State, generator: torch.Generator) -> Imagined:
         """Trajectories of this policy from a start (B,), with gradients where the actor learns through the dynamics."""
+        shape = (self.config.horizon, len(start.deter))
+        draws, noise = self.policy.noise(shape, generator), world.rssm.latent.noise(shape, generator)
         held: AbstractContextManager[None] = frozen(world, self.critic) if self.through_dynamics else torch.no_grad()
         with held:
-            state, action = world.rssm.imagine(
-                start, lambda at: self._act(at, generator), self.config.horizon, generator
-            )
-            reward, cont, value = world.reward(state), world.cont(state), self.judge.pred(state.feature)
+            state, action = world.rssm.imagine(start, partial(self.advance, world.rssm), draws, noise)
+            reward, cont, value = self.foresee(world, state)
         torch.clear_autocast_cache()  # older torch would reuse weights cast here, which know of no gradient
         return Imagined(state, action, reward, cont, value)
 
-    def _act(self, state: State, generator: torch.Generator) -> Tensor:
-        if not self.through_dynamics:
-            return self(state.feature).sample(generator)
-        with torch.enable_grad():
-            return self(state.feature.detach()).rsample(generator)
+    def advance(self, rssm: RSSM, state: State, draw: Tensor, noise: Tensor) -> tuple[State, Tensor]:
+        """The state (B,) dreamt to follow when this policy acts, and its action."""
+        if self.through_dynamics:
+            with torch.enable_grad():
+                action = self(state.feature.detach()).rsample(draw)
+        else:
+            action = self(state.feature).sample(draw)
+        return rssm.step(state, action, noise), action
+
+    def foresee(self, world: WorldModel, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Reward, discount and value that are expected at states (...)."""
+        return world.reward(state), world.cont(state), self.judge.pred(state.feature)
 
     def losses(
         self, world: WorldModel, start: State, is_terminal: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Imagined returns (B,) at a start (B,), the losses (H, B) of actor and critic, and metrics."""
-        config = self.config
         dream = self.imagine(world, start.detach(), generator)
         cont = dream.cont
-        if config.true_start:
+        if self.config.true_start:
             first = (~is_terminal).float().unsqueeze(0) * world.gamma
             cont = torch.cat([first, cont[1:]])
+        return self.judged(replace(dream, cont=cont))
+
+    def judged(self, dream: Imagined) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Imagined returns (B,) at the start of dreams, the losses (H, B) of actor and critic, and metrics."""
+        config, cont = self.config, dream.cont
         trace = torch.full_like(cont, config.lam)
         returned = arrival_return if config.arrival else lambda_return
         returns = returned(dream.reward, dream.value, cont, trace)  # (H, B)
@@ -136,10 +153,10 @@ class Behavior(nn.Module):
         steps = len(paid)
         policy = self(feature[:steps])
         objective = paid / scale
-        if self.mix < 1:
+        if self.by_score:
             advantage = (paid - dream.value[:steps]) / scale
             score = reinforce(policy.logp(dream.action[:steps].detach()), advantage)
-            objective = mixed(objective, score, self.mix) if self.mix > 0 else score
+            objective = mixed(objective, score, self.mix) if self.through_dynamics else score
         entropy = policy.entropy()
         regular = entropy if config.regularizer == "entropy" else -policy.divergence()
         return -weight[:steps] * (objective + self.entropy * regular), entropy.detach()

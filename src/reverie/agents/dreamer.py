@@ -5,6 +5,8 @@ One agent for all generations: what differs between them is in the configuration
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from ..config.errors import UserError
 from ..config.schema import Config
 from ..data.rows import Batch
 from ..nn.actions import ActionCode, Policy
+from ..nn.graph import Graphed
 from ..nn.layers import Layers
 from ..nn.optim import Stepper
 from ..nn.precision import in_half
@@ -24,6 +27,7 @@ from ..world.model import Window, WorldModel
 from ..world.rssm import State
 from .base import Agent, Learned, Media, Mode, restore_random
 from .behavior import Behavior, between
+from .compiled import hasten
 
 Memory = dict[str, Tensor]
 """What the agent remembers from row to row: `deter` and `stoch` of its state, and the `action` it took there."""
@@ -59,11 +63,28 @@ class Dreamer(Agent):
         self.steppers = self._steppers(config.optim)
         self.lr_end = config.optim.lr_end
         self.acted = 0
-        self.carried: tuple[State, Tensor] | None = None
+        self.carried: Memory = {}
+        """Where the windows of the last update ended, if those of the next go on from there."""
+        self.measured: tuple[str, ...] = ()
+        """Names of an update's metrics."""
         numbers = [float(not part.groups) for part in policy.parts for _ in range(part.size)]
         self.register_buffer("numbers", torch.tensor(numbers, device=device), persistent=False)
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("failed", torch.zeros((), dtype=torch.int64, device=device))
+        self.updating: Callable[[Batch], Batch] = self._update
+        self.acting: dict[Mode, Callable[[Batch], Batch]] = {
+            mode: partial(self._act, mode=mode) for mode in ("train", "sample", "eval")
+        }
+        if config.run.fast not in ("off", "auto"):
+            self._quicken(compiling=config.run.fast == "compile")
+
+    def _quicken(self, compiling: bool) -> None:
+        """Replace functions by compiled ones, and on a GPU updates and acting by captured graphs."""
+        if compiling:
+            hasten(self.world, self.behavior, *self.steppers.values())
+        if self.device.type == "cuda":
+            self.updating = Graphed(self._update, [self.generator])
+            self.acting = {mode: Graphed(act, [self.generator]) for mode, act in self.acting.items()}
 
     def _steppers(self, optim: OptimConfig) -> dict[str, Stepper]:
         groups: dict[str, tuple[nn.Module, ...]] = {"model": (self.world,)}
@@ -86,19 +107,30 @@ class Dreamer(Agent):
     @torch.no_grad()
     def act(self, rows: Batch, carry: Memory, mode: Mode) -> tuple[Batch, Memory]:
         """Actions at rows (N, ...), with the latents they were chosen on."""
-        with self._precision():
-            before = State(carry["deter"], carry["stoch"])
-            state = self.world.filter_step(before, carry["action"], rows, self.generator)
-            feature = state.feature
-            policy = self.behavior(feature)
-            vector = policy.mode() if mode == "eval" else policy.sample(self.generator)
+        before = {f"carry/{name}": value for name, value in carry.items()}
+        found = self.acting[mode]({key: rows[key] for key in self.keys} | before)
+        after = {name: found.pop(f"carry/{name}") for name in carry}
         if mode == "train":
-            action = self._explored(vector)
-            added = {"action": action, **self._latents(state)}
-        else:
-            action = self.code.decode(vector)
-            added = {"action": action, "value": self.behavior.critic.pred(feature)}
-        return added, {**state._asdict(), "action": self.code.encode(action)}
+            self.acted += len(found["action"])
+            if self.acted <= self.replay.prefill:
+                found["action"] = self.code.random(len(found["action"]), self.generator)
+                after["action"] = self.code.encode(found["action"])
+        return found, after
+
+    def _act(self, inputs: Batch, mode: Mode) -> Batch:
+        """The columns acting adds to rows, and `carry/...` to remember."""
+        before = State(inputs["carry/deter"], inputs["carry/stoch"])
+        count, generator = len(before.deter), self.generator
+        noise, draw = self.world.rssm.latent.noise((count,), generator), self.behavior.policy.noise((count,), generator)
+        with self._precision():
+            state = self.world.filter_step(before, inputs["carry/action"], inputs, noise)
+            policy = self.behavior(state.feature)
+            vector = policy.mode() if mode == "eval" else policy.sample(draw)
+            value = self.behavior.critic.pred(state.feature) if mode != "train" else None
+        action = self._explored(vector) if mode == "train" else self.code.decode(vector)
+        found = {"action": action} | (self._latents(state) if value is None else {"value": value})
+        after = {"deter": state.deter, "stoch": state.stoch, "action": self.code.encode(action)}
+        return found | {f"carry/{name}": part for name, part in after.items()}
 
     def _latents(self, state: State) -> Batch:
         """The columns of a state that rows keep: none where windows do not begin at stored latents."""
@@ -107,11 +139,8 @@ class Dreamer(Agent):
         return {"deter": state.deter.bfloat16(), "stoch": self.world.rssm.latent.pack(state.stoch)}
 
     def _explored(self, vector: Tensor) -> Tensor:
-        """Actions while collecting: random at first, then with what noise the configuration asks for."""
+        """Actions while collecting, with what noise the configuration asks for."""
         config, discrete = self.behavior.config, self.behavior.policy.discrete
-        self.acted += len(vector)
-        if self.acted <= self.replay.prefill:
-            return self.code.random(len(vector), self.generator)
         if config.noise and not discrete:
             noise = torch.randn(vector.shape, generator=self.generator, device=vector.device)
             return self.code.decode((vector + config.noise * noise * self.numbers).clamp(-1, 1))
@@ -133,8 +162,8 @@ class Dreamer(Agent):
             return Window(trained, start, action[:, :-1], is_first[:, 1:])
         start, before = self.world.rssm.initial(len(action)), torch.zeros_like(action[:, 0])
         forget = torch.ones_like(is_first[:, 0])
-        if self.replay.start == "carried" and self.carried is not None:
-            start, before = self.carried
+        if "carry/deter" in rows:
+            start, before = State(rows["carry/deter"], rows["carry/stoch"]), rows["carry/action"]
             forget = ~rows["continues"]
         led = torch.cat([before.unsqueeze(1), action[:, :-1]], 1)
         first = torch.cat([(is_first[:, 0] | forget).unsqueeze(1), is_first[:, 1:]], 1)
@@ -142,6 +171,18 @@ class Dreamer(Agent):
 
     def learn_replay(self, rows: Batch) -> Learned:
         """One update of world model, actor and critic on a sampled batch."""
+        carried = self.replay.start == "carried"
+        if carried and not self.carried:
+            self.carried = self.initial_carry(len(rows["is_first"]))
+            rows = rows | {"continues": torch.zeros_like(rows["continues"])}
+        held = {f"carry/{name}": value for name, value in self.carried.items()}
+        found = self.updating({key: value for key, value in rows.items() if key != "index"} | held)
+        values = dict(zip(self.measured, found.pop("measured").unbind()))
+        self.carried = {name: found.pop(f"carry/{name}") for name in self.carried}
+        return Learned(values, found, updates=1)
+
+    def _update(self, rows: Batch) -> Batch:
+        """What is written back to the rows, `carry/...` for the windows that follow, and metrics as `measured`."""
         window = self.window(rows)
         for stepper in self.steppers.values():
             stepper.zero()
@@ -156,15 +197,21 @@ class Dreamer(Agent):
         self.behavior.follow(finite)
         self.skipped += ~finite
         self.failed.add_(1).mul_(~finite)
-        if self.replay.start == "carried":
-            # what is not finite would spoil every window that goes on from here
-            end = State(*(part[:, -1].masked_fill(~finite, 0) for part in state.detach()))
-            self.carried = end, self.code.encode(rows["action"][:, -1])
         metrics |= {f"train/{name}_loss" if name in TRAINED else f"world/{name}_loss": x for name, x in means.items()}
         metrics |= {f"train/{name}_grad_norm": norm for name, norm in norms.items()}
         metrics["train/skipped"] = self.skipped.float()
-        detached = {name: value.detach() for name, value in metrics.items()}
-        return Learned(detached, self._writeback(rows, state, losses, finite), updates=1)
+        self.measured = tuple(metrics)
+        found = {"measured": torch.stack(list(metrics.values())).detach()}
+        return found | self._writeback(rows, state, losses, finite) | self._carried(rows, state, finite)
+
+    def _carried(self, rows: Batch, state: State, finite: Tensor) -> Batch:
+        """Where the windows ended, for those that go on from there."""
+        if self.replay.start != "carried":
+            return {}
+        # what is not finite would spoil every window that goes on from here
+        end = {name: part[:, -1].masked_fill(~finite, 0) for name, part in state.detach()._asdict().items()}
+        end["action"] = self.code.encode(rows["action"][:, -1])
+        return {f"carry/{name}": value for name, value in end.items()}
 
     def _losses(self, window: Window) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
         """States of a window, the losses of everything, and metrics."""
@@ -230,7 +277,7 @@ class Dreamer(Agent):
         """Set what changes over a run."""
         self.behavior.schedule(progress)
         for stepper in self.steppers.values():
-            stepper.share = between(1.0, self.lr_end, progress)
+            stepper.share.fill_(between(1.0, self.lr_end, progress))
 
     def save(self) -> dict[str, Any]:
         """Weights, statistics, optimisers, random state and the carried state."""
@@ -238,7 +285,7 @@ class Dreamer(Agent):
             "optimizers": {name: stepper.state_dict() for name, stepper in self.steppers.items()},
             "generator": self.generator.get_state(),
             "acted": self.acted,
-            "carried": None if self.carried is None else [*self.carried[0], self.carried[1]],
+            "carried": self.carried,
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -248,9 +295,7 @@ class Dreamer(Agent):
             stepper.load_state_dict(saved["optimizers"][name])
         restore_random(self.generator, saved["generator"])
         self.acted = int(saved["acted"])
-        if saved["carried"] is not None:
-            deter, stoch, action = (x.to(self.device) for x in saved["carried"])
-            self.carried = State(deter, stoch), action
+        self.carried = {name: value.to(self.device) for name, value in saved["carried"].items()}
 
 
 TRAINED = ("actor", "critic", "replay_critic")

@@ -46,6 +46,9 @@ LEARNING: dict[str, dict[str, str]] = {
         "learning_rate": "optim.model.lr",
         "lr": "optim.model.lr",
         "model_lr": "optim.model.lr",
+        "actor_lr": "optim.actor.lr",
+        "critic_lr": "optim.critic.lr",
+        "value_lr": "optim.critic.lr",
         "gamma": "behavior.gamma",
         "discount": "behavior.gamma",
         "gae_lambda": "behavior.lam",
@@ -55,7 +58,8 @@ LEARNING: dict[str, dict[str, str]] = {
         "imag_horizon": "behavior.horizon",
     },
 }
-"""Agent -> short name -> dotted name."""
+"""Agent -> short name -> dotted name. A Dreamer with three optimisers has no one learning rate: `learning_rate` is the
+world model's, as the name of the option says, and actor and critic keep theirs."""
 
 
 def meanings() -> dict[str, dict[str, str]]:

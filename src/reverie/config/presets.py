@@ -133,9 +133,9 @@ PRESETS: dict[str, Preset] = {
         },
     ),
     **{name: Preset(about, values) for name, (about, values) in DREAMERS.items()},
-    "explore": Preset("for an agent that is stuck: more entropy, smaller steps", {"ppo.entropy": 0.05, "ppo.lr": 1e-4}),
+    "explore": Preset("for PPO that is stuck: more entropy, smaller steps", {"ppo.entropy": 0.05, "ppo.lr": 1e-4}),
     "fast": Preset(
-        "a shorter run for development: 1M steps, half the epochs, evaluations of 5 episodes",
+        "for development: 1M steps, evaluations of 5 episodes, PPO in 2 epochs",
         {"run.steps": 1_000_000, "run.eval_every": 100_000, "run.eval_episodes": 5, "ppo.epochs": 2},
     ),
     "debug": Preset(

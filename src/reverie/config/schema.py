@@ -211,6 +211,8 @@ class RunConfig:
     """End early when the mean return of the last 100 training episodes reaches this."""
     threads: int = 0
     """CPU threads of torch; 0 chooses by the size of the network."""
+    fast: Literal["auto", "compile", "graph", "off"] = "auto"
+    """How Dreamer's updates run: compiled and as one GPU graph, as a GPU graph alone, plainly, or what suits."""
 
 
 @dataclass(frozen=True)

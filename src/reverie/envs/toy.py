@@ -189,6 +189,45 @@ class Memory(Toy):
         return self.observe(), 1.0 if right else -1.0, True, False, {"success": right}
 
 
+class Recall(Toy):
+    """A cue is shown, hidden for three rows, asked for in the last of them, and then shown again beside the next cue.
+
+    The row that asks is always the same, so that without memory half of the answers are right, whatever the policy. The
+    answer that follows tells a world model what it should have kept in mind, whatever was answered.
+    """
+
+    HIDDEN: ClassVar[int] = 3
+    ROUNDS: ClassVar[int] = 10
+    observation_space = vector_space(3)
+    action_space = Discrete(2)
+
+    def begin(self) -> None:
+        """Draw the first cue."""
+        self.cue, self.answer = self._draw(), 0
+        self.right = 0
+
+    def _draw(self) -> int:
+        return 2 * int(self.np_random.integers(2)) - 1
+
+    def observe(self) -> np.ndarray:
+        """The new cue and the answer of the round before, both 0 while hidden, and whether the action counts now."""
+        phase = self.steps % (self.HIDDEN + 1)
+        shown = [self.cue, self.answer] if phase == 0 else [0, 0]
+        return np.array([*shown, phase == self.HIDDEN], np.float32)
+
+    def step(self, action: int) -> Outcome:
+        """The next row; answers are paid with 1 or -1."""
+        asked = self.steps % (self.HIDDEN + 1) == self.HIDDEN
+        self.steps += 1
+        if not asked:
+            return self.observe(), 0.0, False, False, {}
+        right = 2 * int(action) - 1 == self.cue
+        self.right += right
+        self.cue, self.answer = self._draw(), self.cue
+        ended = self.steps == self.ROUNDS * (self.HIDDEN + 1)
+        return self.observe(), 1.0 if right else -1.0, ended, False, {"success": self.right == self.ROUNDS}
+
+
 class Reach(Toy):
     """A point in the plane is steered to a goal by two continuous numbers."""
 

@@ -24,6 +24,6 @@ def reinforce(logp: Tensor, advantage: Tensor) -> Tensor:
     return logp * advantage.detach()
 
 
-def mixed(through: Tensor, score: Tensor, mix: float) -> Tensor:
+def mixed(through: Tensor, score: Tensor, mix: Tensor | float) -> Tensor:
     """The objective through the dynamics and that of REINFORCE, mixed: 1 is the first alone, 0 the second."""
     return mix * through + (1 - mix) * score

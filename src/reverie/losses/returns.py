@@ -14,13 +14,24 @@ def lambda_return(reward: Tensor, value: Tensor, discount: Tensor, trace: Tensor
     episode. The advantage of GAE is this return minus the value of row t.
     """
     step = reward[1:] + discount[1:] * (1 - trace[1:]) * value[1:]
-    decay = discount[1:] * trace[1:]
-    future = value[-1]
-    returns = []
-    for t in range(step.shape[0] - 1, -1, -1):
-        future = torch.addcmul(step[t], decay[t], future)
-        returns.append(future)
-    return torch.stack(returns[::-1])
+    return discounted(step, discount[1:] * trace[1:], value[-1])
+
+
+def discounted(step: Tensor, decay: Tensor, future: Tensor) -> Tensor:
+    """Sums (T, ...) from the back, R_t = s_t + d_t R', that end in the future (...).
+
+    Every row takes in the sum of the next one, then of the next two, four, ...: a few operations on all rows at once
+    instead of a few for each row.
+    """
+    total = torch.cat([step, future.unsqueeze(0)])
+    decay = torch.cat([decay, torch.zeros_like(future).unsqueeze(0)])
+    reach = 1
+    while reach < len(total):
+        # the last rows have reached the end already
+        total = torch.cat([torch.addcmul(total[:-reach], decay[:-reach], total[reach:]), total[-reach:]])
+        decay = torch.cat([decay[:-reach] * decay[reach:], decay[-reach:]])
+        reach *= 2
+    return total[:-1]
 
 
 def arrival_return(reward: Tensor, value: Tensor, discount: Tensor, trace: Tensor) -> Tensor:

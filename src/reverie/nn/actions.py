@@ -109,15 +109,15 @@ def class_counts(space: spaces.Space) -> tuple[int, ...]:
 
 
 class ActionDist(Protocol):
-    """A distribution of coded actions (..., A); everything but samples and the mode has shape (...).
+    """A distribution of coded actions (..., A); everything but noise, samples and the mode has shape (...)."""
 
-    Without a generator samples come from torch's own, the only one that compiled graphs can use.
-    """
+    def noise(self, generator: torch.Generator) -> Tensor:
+        """Random numbers of the shape and kind that a sample is made of."""
 
-    def sample(self, generator: torch.Generator | None) -> Tensor:
+    def sample(self, noise: Tensor) -> Tensor:
         """Vectors without gradient."""
 
-    def rsample(self, generator: torch.Generator | None) -> Tensor:
+    def rsample(self, noise: Tensor) -> Tensor:
         """The same vectors with a gradient to what the distribution was made from."""
 
     def mode(self) -> Tensor:
@@ -136,16 +136,23 @@ class ActionDist(Protocol):
 class Product:
     """Independent distributions over parts of one vector."""
 
-    def __init__(self, parts: Sequence[ActionDist], sizes: Sequence[int]) -> None:
-        self.parts, self.sizes = parts, list(sizes)
+    def __init__(self, dists: Sequence[ActionDist], parts: Sequence[PolicyPart]) -> None:
+        self.parts = dists
+        self.sizes, self.draws = [part.size for part in parts], [part.draws for part in parts]
 
-    def sample(self, generator: torch.Generator | None) -> Tensor:
+    def noise(self, generator: torch.Generator) -> Tensor:
+        """The noise of all parts side by side."""
+        return torch.cat([part.noise(generator) for part in self.parts], -1)
+
+    def sample(self, noise: Tensor) -> Tensor:
         """Samples of all parts side by side."""
-        return torch.cat([part.sample(generator) for part in self.parts], -1)
+        pieces = noise.split(self.draws, -1)
+        return torch.cat([part.sample(piece) for part, piece in zip(self.parts, pieces)], -1)
 
-    def rsample(self, generator: torch.Generator | None) -> Tensor:
+    def rsample(self, noise: Tensor) -> Tensor:
         """Samples of all parts, with their gradients."""
-        return torch.cat([part.rsample(generator) for part in self.parts], -1)
+        pieces = noise.split(self.draws, -1)
+        return torch.cat([part.rsample(piece) for part, piece in zip(self.parts, pieces)], -1)
 
     def mode(self) -> Tensor:
         """The modes of all parts side by side."""
@@ -242,7 +249,16 @@ class Policy:
         """The distribution at outputs (..., P)."""
         pieces = outputs.float().split([part.outputs for part in self.parts], -1)
         dists = [self._dist(part, piece) for part, piece in zip(self.parts, pieces)]
-        return dists[0] if len(dists) == 1 else Product(dists, [part.size for part in self.parts])
+        return dists[0] if len(dists) == 1 else Product(dists, self.parts)
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Random numbers (*shape, n) that samples of this policy are made of."""
+        draws = [torch.rand if part.groups else torch.randn for part in self.parts]
+        noises = [
+            draw((*shape, part.draws), generator=generator, device=generator.device)
+            for draw, part in zip(draws, self.parts)
+        ]
+        return torch.cat(noises, -1) if len(noises) > 1 else noises[0]
 
     def _dist(self, part: PolicyPart, outputs: Tensor) -> ActionDist:
         if part.groups:
@@ -262,6 +278,11 @@ class PolicyPart:
     def outputs(self) -> int:
         """How many outputs of the network it takes."""
         return self.size if self.groups else 2 * self.size
+
+    @property
+    def draws(self) -> int:
+        """How many random numbers a sample takes."""
+        return self.groups or self.size
 
 
 def policy_parts(space: spaces.Space) -> list[PolicyPart]:

@@ -22,13 +22,16 @@ class Gaussian:
     def __init__(self, mean: Tensor, std: Tensor) -> None:
         self.mean, self.std = mean.float(), std.float()
 
-    def sample(self, generator: torch.Generator | None) -> Tensor:
-        """Actions (..., A)."""
-        return self.rsample(generator).detach()
+    def noise(self, generator: torch.Generator) -> Tensor:
+        """Standard normal numbers (..., A), of which a sample is made."""
+        return torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
 
-    def rsample(self, generator: torch.Generator | None) -> Tensor:
+    def sample(self, noise: Tensor) -> Tensor:
+        """Actions (..., A)."""
+        return self.rsample(noise).detach()
+
+    def rsample(self, noise: Tensor) -> Tensor:
         """Actions with the gradient of mean + std * noise."""
-        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
         return self.mean + self.std * noise
 
     def mode(self) -> Tensor:
@@ -63,9 +66,9 @@ MODE_STEPS = 20
 class TanhNormal(Gaussian):
     """tanh of independent normals of that mean and std. KL to a standard normal is the same before and after tanh."""
 
-    def rsample(self, generator: torch.Generator | None) -> Tensor:
+    def rsample(self, noise: Tensor) -> Tensor:
         """Actions with the gradient of tanh(mean + std * noise)."""
-        return super().rsample(generator).tanh()
+        return super().rsample(noise).tanh()
 
     def mode(self) -> Tensor:
         """The likeliest action, without gradient. Where two are, the positive one."""

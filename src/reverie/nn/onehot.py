@@ -25,15 +25,18 @@ class OneHot:
             self.probs = (1 - unimix) * self.probs + unimix / self.classes
             self.log_probs = self.probs.log()
 
-    def sample(self, generator: torch.Generator | None) -> Tensor:
+    def noise(self, generator: torch.Generator) -> Tensor:
+        """Uniform numbers (..., G), of which a sample is made."""
+        return torch.rand(self.probs.shape[:-1], generator=generator, device=self.probs.device)
+
+    def sample(self, noise: Tensor) -> Tensor:
         """One-hot vectors (..., G * K)."""
         total = self.probs.detach().cumsum(-1)
-        uniform = torch.rand((*total.shape[:-1], 1), generator=generator, device=total.device)
-        return one_hot((total < uniform * total[..., -1:]).sum(-1), self.classes).flatten(-2)
+        return one_hot((total < noise.unsqueeze(-1) * total[..., -1:]).sum(-1), self.classes).flatten(-2)
 
-    def rsample(self, generator: torch.Generator | None) -> Tensor:
+    def rsample(self, noise: Tensor) -> Tensor:
         """One-hot vectors with the gradient of the probabilities (straight-through)."""
-        return self.sample(generator) + (self.probs - self.probs.detach()).flatten(-2)
+        return self.sample(noise) + (self.probs - self.probs.detach()).flatten(-2)
 
     def mode(self) -> Tensor:
         """The likeliest class of each choice."""

@@ -13,6 +13,9 @@ from ..config.dreamer import StepConfig
 BETAS = (0.9, 0.999)
 """How slowly the running averages of gradients and of their squares move."""
 
+BLOCK = 256
+"""Parameters whose gradients are cut one by one are laid out in blocks of so many numbers."""
+
 LEAST_LENGTH = 1e-3
 """Tensors shorter than this are taken for this long when gradients are cut to a share of their length."""
 
@@ -21,22 +24,22 @@ class Flat:
     """Parameters as views of one block, and their gradients as views of another.
 
     Zeroing, measuring, cutting and stepping are then a few operations instead of a few per parameter, which is most
-    of the cost of small networks.
+    of the cost of small networks. Each begins at a multiple of `block`.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], block: int = 1) -> None:
         self.parameters = list(parameters)
         first = self.parameters[0]
-        size = sum(parameter.numel() for parameter in self.parameters)
-        self.flat = torch.empty(size, dtype=first.dtype, device=first.device)
+        self.blocks = [-(-parameter.numel() // block) for parameter in self.parameters]
+        self.flat = torch.zeros(sum(self.blocks) * block, dtype=first.dtype, device=first.device)
         self.gradient, self.mean, self.square = (torch.zeros_like(self.flat) for _ in range(3))
         self.count = torch.zeros((), device=first.device)
         offset = 0
-        for parameter in self.parameters:
+        for parameter, blocks in zip(self.parameters, self.blocks):
             shape, stride = parameter.shape, parameter.stride()
             parameter.data = self.flat.as_strided(shape, stride, offset).copy_(parameter.data)
             parameter.grad = self.gradient.as_strided(shape, stride, offset)
-            offset += parameter.numel()
+            offset += blocks * block
 
     def state_dict(self) -> dict[str, Any]:
         """The optimiser's state; the parameters are saved with their modules."""
@@ -91,10 +94,14 @@ class Stepper(Flat):
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], config: StepConfig) -> None:
-        super().__init__(parameters)
+        super().__init__(parameters, BLOCK)
         self.config = config
-        self.share = 1.0
+        device = self.flat.device
+        self.share = torch.ones((), device=device)
         """What is left of the learning rate."""
+        counts = torch.tensor(self.blocks, device=device)
+        self.owner = torch.arange(len(counts), device=device).repeat_interleave(counts)
+        """The parameter that each block belongs to."""
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
@@ -130,10 +137,11 @@ class Stepper(Flat):
         if config.clip > 0:
             self.gradient.mul_((config.clip / (norm + 1e-6)).clamp(max=1.0))
         if config.agc > 0:
-            gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-            lengths = torch.stack(torch._foreach_norm(gradients))
-            limits = (
-                torch.stack(torch._foreach_norm(list[Tensor](self.parameters))).clamp(min=LEAST_LENGTH) * config.agc
-            )
-            shares = (limits / lengths.clamp(min=1e-30)).clamp(max=1.0)
-            torch._foreach_mul_(gradients, list(shares.unbind()))
+            limits = self._lengths(self.flat).clamp(min=LEAST_LENGTH) * config.agc
+            shares = (limits / self._lengths(self.gradient).clamp(min=1e-30)).clamp(max=1.0)
+            self.gradient.view(-1, BLOCK).mul_(shares[self.owner].unsqueeze(1))
+
+    def _lengths(self, flat: Tensor) -> Tensor:
+        """The length of each parameter's part."""
+        squares = flat.view(-1, BLOCK).square().sum(1)
+        return torch.zeros(len(self.blocks), device=flat.device).index_add(0, self.owner, squares).sqrt()

@@ -10,7 +10,7 @@ import math
 
 import torch
 from torch import Tensor
-from torch.special import erfcx, ndtri
+from torch.special import erfcx, ndtr, ndtri
 
 ROOT_TWO = math.sqrt(2.0)
 ROOT_TAU = math.sqrt(2 * math.pi)
@@ -41,14 +41,18 @@ class TruncatedNormal:
         beyond = erfcx(self.outer / ROOT_TWO) - self.fall * erfcx(self.far / ROOT_TWO)
         self.mass = 0.5 * torch.where(inside, within, beyond)  # times exp(-outer^2 / 2), the normal's share of [-1, 1]
 
-    def sample(self, generator: torch.Generator | None) -> Tensor:
-        """Actions (..., A)."""
-        return self.rsample(generator).detach()
+    def noise(self, generator: torch.Generator) -> Tensor:
+        """Standard normal numbers (..., A), of which a sample is made."""
+        return torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
 
-    def rsample(self, generator: torch.Generator | None) -> Tensor:
+    def sample(self, noise: Tensor) -> Tensor:
+        """Actions (..., A)."""
+        return self.rsample(noise).detach()
+
+    def rsample(self, noise: Tensor) -> Tensor:
         """Actions with the gradient of the quantile function, by implicit differentiation of the distribution's."""
         with torch.no_grad():
-            share = torch.rand(self.centre.shape, generator=generator, device=self.centre.device, dtype=torch.float64)
+            share = ndtr(noise.double())
             depth = self._depth(share)
             at_near = (1 - share) * (0.5 * depth * (depth - 2 * self.near)).exp()
             z = self.near - depth
@@ -61,7 +65,7 @@ class TruncatedNormal:
 
     def _depth(self, share: Tensor) -> Tensor:
         """How many standard deviations from the near bound there is that share of the mass."""
-        left = torch.special.ndtr(self.inner) - share * self.mass
+        left = ndtr(self.inner) - share * self.mass
         depth = self.near - ndtri(left.clamp(min=0))
         if self.tails:
             depth = torch.where(self.near >= 0, depth, self._tail_depth(share))

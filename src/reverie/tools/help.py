@@ -15,6 +15,10 @@ from ..config.schema import Config
 from ..envs.registry import SUITES, suite
 
 WIDTH = 116
+RATES = (
+    "--learning_rate of a Dreamer is that of everything where one optimiser does it all (dreamer_v3 and what is built "
+    "on it), and that of the world model alone where there are three (dreamer_v1, dreamer_v2, dreamer_v3_2023)."
+)
 USAGE = {
     "train": "reverie train [--configs NAME ...] [--task SUITE_NAME] [--logdir DIR] [--resume] [--option VALUE ...]",
     "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
@@ -59,7 +63,7 @@ def _short_names() -> list[str]:
     for short, found in meanings().items():
         of = {agent: f"--{name}" for agent, name in found.items()}
         lines.append(f"  {'--' + short:34}{of.get('ppo', '-'):26}{of.get('dreamer', '-')}")
-    return lines
+    return [*lines, "", *textwrap.wrap(RATES, WIDTH)]
 
 
 def _groups() -> dict[str, list[Option]]:

@@ -58,18 +58,12 @@ class WorldModel(nn.Module):
         if config.cont_head:
             self.cont_head = NumberHead(make, self.features, config.units, config.cont_layers, Bernoulli())
 
-    def filter_step(
-        self, state: State, action: Tensor, rows: Batch, generator: torch.Generator, mode: bool = False
-    ) -> State:
+    def filter_step(self, state: State, action: Tensor, rows: Batch, noise: Tensor) -> State:
         """The state (N,) after seeing rows (N, ...); `action` led there from the state before."""
         is_first = rows["is_first"]
-        state = self.rssm.reset(state, is_first)
         acted = self.rssm.cell.embed(action.masked_fill(is_first.unsqueeze(-1), 0))
-        deter = self.rssm.cell(state.deter, state.stoch, acted)
-        params = self.rssm.posterior(deter, self.rssm.embed_in(self.encoder(rows)))
-        latent = self.rssm.latent
-        draw = latent.mode(params) if mode else latent.sample(params, latent.noise((len(is_first),), generator))
-        return State(deter, draw)
+        embedded = self.rssm.embed_in(self.encoder(rows))
+        return self.rssm.filter(state, is_first, acted, embedded, noise)[0]
 
     def reward(self, state: State) -> Tensor:
         """The expected reward (...) that comes with a state."""
@@ -83,26 +77,35 @@ class WorldModel(nn.Module):
 
     def losses(self, window: Window, generator: torch.Generator) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
         """States (B, T) of a window, the weighted losses (B, T) by name, and metrics."""
-        config, rssm = self.config, self.rssm
-        embed = self.encoder(window.rows)
-        state, posterior = rssm.observe(window.start, embed, window.action, window.is_first, generator)
-        prior = rssm.prior(state.deter)
-        dyn, rep = rssm.latent.kl(posterior.detach(), prior), rssm.latent.kl(posterior, prior.detach())
-        losses = self.head_losses(state, window.rows)
-        losses["dyn"] = config.dyn_scale * beyond_free(dyn, config.free_nats, config.free_mean)
-        losses["rep"] = config.rep_scale * beyond_free(rep, config.free_nats, config.free_mean)
+        embed = self.encoded(window.rows)
+        state, posterior = self.rssm.observe(window.start, embed, window.action, window.is_first, generator)
+        losses, metrics = self.predicted(state, posterior, window.rows)
         if self.contrast is not None:
             losses |= self.contrast.losses(state, embed, window.rows)
         if self.previous is not None:
             losses |= self._previous_losses(self.previous, state, window)
-        if config.overshoot:
+        if self.config.overshoot:
             losses |= self._overshoot_losses(state, window, generator)
+        return state, losses, metrics
+
+    def encoded(self, rows: Batch) -> Tensor:
+        """The embedding (..., E) of rows (...)."""
+        return self.encoder(rows)
+
+    def predicted(self, state: State, posterior: Tensor, rows: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The weighted losses (B, T) of all predictions from states, the next latent's among them, and metrics."""
+        config, latent = self.config, self.rssm.latent
+        prior = self.rssm.prior(state.deter)
+        dyn, rep = latent.kl(posterior.detach(), prior), latent.kl(posterior, prior.detach())
+        losses = self.head_losses(state, rows)
+        losses["dyn"] = config.dyn_scale * beyond_free(dyn, config.free_nats, config.free_mean)
+        losses["rep"] = config.rep_scale * beyond_free(rep, config.free_nats, config.free_mean)
         metrics = {
             "kl": dyn.detach().mean(),
-            "prior_entropy": rssm.latent.entropy(prior.detach()).mean(),
-            "posterior_entropy": rssm.latent.entropy(posterior.detach()).mean(),
+            "prior_entropy": latent.entropy(prior.detach()).mean(),
+            "posterior_entropy": latent.entropy(posterior.detach()).mean(),
         }
-        return state, losses, metrics
+        return losses, metrics
 
     def head_losses(self, state: State, rows: Batch) -> dict[str, Tensor]:
         """The weighted losses (B, T) of what the heads predict at states."""

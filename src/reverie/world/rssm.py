@@ -90,33 +90,44 @@ class RSSM(nn.Module):
         embedded = self.embed_in(embed)  # (B, T, hidden)
         acted = self.cell.embed(action.masked_fill(is_first.unsqueeze(-1), 0))
         noise = self.latent.noise(tuple(is_first.shape), generator)
-        state, deters, stochs, params = start, [], [], []
+        state, states, params = start, [], []
         for t in range(is_first.shape[1]):
-            state = self.reset(state, is_first[:, t])
-            deter = self.cell(state.deter, state.stoch, acted[:, t])
-            inferred = self.posterior(deter, embedded[:, t])
-            state = State(deter, self.latent.sample(inferred, noise[:, t]))
-            deters.append(state.deter)
-            stochs.append(state.stoch)
+            state, inferred = self.filter(state, is_first[:, t], acted[:, t], embedded[:, t], noise[:, t])
+            states.append(state)
             params.append(inferred)
-        return State(torch.stack(deters, 1), torch.stack(stochs, 1)), torch.stack(params, 1)
+        deter, stoch = (torch.stack(parts, 1) for parts in zip(*states))
+        return State(deter, stoch), torch.stack(params, 1)
+
+    def filter(
+        self, state: State, is_first: Tensor, acted: Tensor, embedded: Tensor, noise: Tensor
+    ) -> tuple[State, Tensor]:
+        """The state (B,) after one more row, and the parameters of its latent; `acted` and `embedded` as in observe."""
+        state = self.reset(state, is_first)
+        deter = self.cell(state.deter, state.stoch, acted)
+        inferred = self.posterior(deter, embedded)
+        return State(deter, self.latent.sample(inferred, noise)), inferred
 
     def step(self, state: State, action: Tensor, noise: Tensor) -> State:
         """The state (B,) dreamt to follow when that action is taken."""
         deter = self.cell(state.deter, state.stoch, self.cell.embed(action))
         return State(deter, self.latent.sample(self.prior(deter), noise))
 
-    def imagine(
-        self, start: State, policy: Callable[[State], Tensor], horizon: int, generator: torch.Generator
-    ) -> tuple[State, Tensor]:
-        """States (H + 1, B) dreamt from a start (B,), itself the first, and the actions (H, B) that led on."""
-        noise = self.latent.noise((horizon, len(start.deter)), generator)
+    def imagine(self, start: State, advance: Advance, draws: Tensor, noise: Tensor) -> tuple[State, Tensor]:
+        """States (H + 1, B) dreamt from a start (B,), itself the first, and the actions (H, B) that led on.
+
+        Both actions and latents are made of random numbers, `draws` (H, B, ...) and `noise` (H, B, ...).
+        """
         states, actions = [start], []
-        for t in range(horizon):
-            actions.append(policy(states[-1]))
-            states.append(self.step(states[-1], actions[-1], noise[t]))
+        for draw, shake in zip(draws, noise):
+            state, action = advance(states[-1], draw, shake)
+            states.append(state)
+            actions.append(action)
         deter, stoch = (torch.stack(parts) for parts in zip(*states))
         return State(deter, stoch), torch.stack(actions)
+
+
+Advance = Callable[[State, Tensor, Tensor], tuple[State, Tensor]]
+"""From a state and the random numbers of action and latent to the state dreamt to follow, and the action."""
 
 
 def make_cell(config: WorldConfig, stoch: int, action: int, make: Layers) -> BlockCell | NormCell | PlainCell:

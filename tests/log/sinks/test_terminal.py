@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from reverie.log.sinks.live import LiveSink, WarningsAbove
-from reverie.log.sinks.phrases import duration, metric, number
+from reverie.log.sinks.phrases import duration, metric, number, size
 from reverie.log.sinks.terminal import PlainSink, TerminalSink
 
 SCALARS = {
@@ -68,6 +68,27 @@ def test_without_a_terminal_lines_are_plain(capsys):
     sink.write(50, {}, {})
     sink.close()
     assert capsys.readouterr().out == "step 50/100 50%\n"
+
+
+def test_what_is_known_beforehand_comes_first(capsys):
+    sink = TerminalSink("task", 100, opening=["10 weights", "replay: 5 steps"])
+    sink.write(50, {}, {})
+    sink.close()
+    assert capsys.readouterr().out == "10 weights\nreplay: 5 steps\nstep 50/100 50%\n"
+
+
+def test_what_is_known_beforehand_stands_above_the_live_panel():
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    sink = LiveSink("task", 100, console)
+    sink.announce(["[10] weights"])
+    sink.close()
+    shown = console.file.getvalue()
+    assert 0 < shown.index("[10] weights") < shown.rindex("step 0/100")
+
+
+@pytest.mark.parametrize(("count", "words"), [(999, "999 bytes"), (1_500, "1.5 kB"), (16_431_000_000, "16.4 GB")])
+def test_sizes(count, words):
+    assert size(count) == words
 
 
 @pytest.mark.parametrize(

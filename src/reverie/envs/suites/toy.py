@@ -14,6 +14,7 @@ TOYS: dict[str, type[toy.Toy]] = {
     "catch": toy.Catch,
     "hybrid": toy.Hybrid,
     "memory": toy.Memory,
+    "recall": toy.Recall,
     "reach": toy.Reach,
     "multi": toy.Multi,
     "crash": toy.Crash,

@@ -62,6 +62,11 @@ class LiveSink:
         self._warnings.start()
         atexit.register(self.close)
 
+    def announce(self, lines: Iterable[str]) -> None:
+        """Print what is known before the first step, above the panel."""
+        for text in lines:
+            self._console.print(Text(text))
+
     def advise(self, step: int, lines: list[str]) -> None:
         """Show the advice for a while."""
         fresh = tuple((self._view.writes, text) for text in lines)

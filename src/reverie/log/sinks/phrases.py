@@ -15,6 +15,14 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"
 
 
+def size(count: int) -> str:
+    """Bytes in the largest unit that they fill: 179 bytes, 16.4 GB."""
+    for least, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= least:
+            return f"{count / least:.1f} {unit}"
+    return f"{count} bytes"
+
+
 def score(value: float) -> str:
     """A return, with one digit after the point."""
     return f"{value:,.1f}" if math.isfinite(value) else "?"

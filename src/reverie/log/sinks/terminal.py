@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import IO, Literal
 
 import numpy as np
@@ -25,9 +26,16 @@ SHOWN = (
 class TerminalSink:
     """Whichever display suits the standard output, unless one is asked for."""
 
-    def __init__(self, title: str = "", total: int = 0, display: Literal["auto", "live", "plain"] = "auto") -> None:
+    def __init__(
+        self,
+        title: str = "",
+        total: int = 0,
+        display: Literal["auto", "live", "plain"] = "auto",
+        opening: Sequence[str] = (),
+    ) -> None:
         live = display == "live" or (display == "auto" and sys.stdout.isatty() and not Console().is_dumb_terminal)
         self._shown: LiveSink | PlainSink = LiveSink(title, total) if live else PlainSink(total)
+        self._shown.announce(opening)
 
     def advise(self, step: int, lines: list[str]) -> None:
         """Show advice."""
@@ -51,6 +59,11 @@ class PlainSink:
         self._latest: dict[str, float] = {}
         self._advice: list[str] = []
 
+    def announce(self, lines: Sequence[str]) -> None:
+        """Print what is known before the first step."""
+        for text in lines:
+            self._put(text)
+
     def advise(self, step: int, lines: list[str]) -> None:
         """Put the advice at the end of the next line."""
         self._advice = lines
@@ -60,6 +73,9 @@ class PlainSink:
         self._latest |= scalars
         text = " | ".join([line(step, self._total, self._latest), *(f"! {each}" for each in self._advice)])
         self._advice = []
+        self._put(text)
+
+    def _put(self, text: str) -> None:
         if self._file is None:
             return
         try:

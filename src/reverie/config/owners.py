@@ -1,0 +1,52 @@
+"""Which agent an option belongs to; what is set for another one does nothing, and that is said."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from .errors import UserError
+from .presets import PRESETS, dotted, read_yaml
+from .schema import Config
+
+LOG = logging.getLogger("reverie")
+
+OWNERS = {"ppo": "ppo", "world": "dreamer", "behavior": "dreamer", "optim": "dreamer", "replay": "dreamer"}
+"""Group of options -> the agent they are for; the other groups are for all."""
+
+
+def owner(name: str) -> str | None:
+    """The agent that an option is for; None if it is for all."""
+    return OWNERS.get(name.partition(".")[0])
+
+
+def check_presets(names: Iterable[str], agent: str) -> None:
+    """Refuse a preset that sets nothing but options of another agent than the run's."""
+    for name in names:
+        if name in PRESETS:
+            _check(name, PRESETS[name].values, agent)
+        elif name.endswith((".yaml", ".yml")):
+            values = read_yaml(Path(name))
+            below = values.pop("configs", [])
+            check_presets([below] if isinstance(below, str) else below, agent)
+            _check(name, () if below else dotted(values), agent)
+        elif "," in name:
+            check_presets(name.split(","), agent)
+
+
+def _check(name: str, values: Iterable[str], agent: str) -> None:
+    owners = {owner(each) for each in values}
+    if owners and not owners & {None, agent} and agent in OWNERS.values():
+        other = " and ".join(sorted(filter(None, owners)))
+        raise UserError(f"preset {name!r} does nothing for the agent {agent}: it sets options of {other} alone")
+
+
+def warn_of_idle(values: Iterable[str], config: Config) -> None:
+    """Say which of the options given one by one the run does not use."""
+    agent = config.agent.name
+    for name in values:
+        if agent in OWNERS.values() and owner(name) not in (None, agent):
+            LOG.warning("--%s does nothing here: the agent is %s, not %s", name, agent, owner(name))
+        elif agent == "dreamer" and config.optim.joint and name.startswith(("optim.actor.", "optim.critic.")):
+            LOG.warning("--%s does nothing here: one optimiser does it all (--optim.joint False makes three)", name)

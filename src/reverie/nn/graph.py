@@ -1,0 +1,84 @@
+"""Functions that a GPU replays as one graph: thousands of small kernels then start without Python between them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+LOG = logging.getLogger("reverie")
+
+Tensors = dict[str, Tensor]
+
+WARMUP = 3
+"""Calls before a function is captured: libraries choose their kernels and compilers compile in these."""
+MOST = 8
+"""Shapes of inputs that are captured; beyond that a function runs as it is."""
+
+
+class Capture:
+    """One captured call: where its inputs lie, where its outputs appear, and the graph between them."""
+
+    def __init__(self, function: Callable[[Tensors], Tensors], inputs: Tensors, stream: torch.cuda.Stream,
+                 generators: Sequence[torch.Generator]) -> None:  # fmt: skip
+        self.inputs = {name: value.clone() for name, value in inputs.items()}
+        self.graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            self.graph.register_generator_state(generator)
+        with torch.cuda.graph(self.graph, stream=stream):
+            self.outputs = function(self.inputs)
+
+    def __call__(self, inputs: Tensors) -> Tensors:
+        """The outputs, as copies: the next replay overwrites its own."""
+        torch._foreach_copy_(list(self.inputs.values()), [inputs[name] for name in self.inputs])
+        self.graph.replay()
+        return {name: value.clone() for name, value in self.outputs.items()}
+
+
+class Graphed:
+    """A function of named tensors on a GPU, run as it is at first and as a graph from then on.
+
+    It must do the same whatever the numbers are, never wait for the device, and draw from the given generators alone.
+    """
+
+    def __init__(self, function: Callable[[Tensors], Tensors], generators: Sequence[torch.Generator]) -> None:
+        self.function, self.generators = function, generators
+        self.stream: torch.cuda.Stream | None = None
+        self.calls: dict[object, int] = {}
+        self.captures: dict[object, Capture] = {}
+        self.failed = False
+
+    def __call__(self, inputs: Tensors) -> Tensors:
+        """What the function gives."""
+        form = tuple((name, value.shape, value.dtype) for name, value in inputs.items())
+        capture = self.captures.get(form)
+        if capture is not None:
+            return capture(inputs)
+        count = self.calls[form] = self.calls.get(form, 0) + 1
+        if count <= WARMUP or self.failed or len(self.captures) >= MOST:
+            return self._warm(inputs)
+        try:
+            capture = Capture(self.function, inputs, self._side, self.generators)
+        except RuntimeError as error:
+            self.failed = True
+            LOG.warning("updates are not captured as a GPU graph, which is slower: %s", str(error).splitlines()[0])
+            return self._warm(inputs)
+        self.captures[form] = capture
+        return capture(inputs)
+
+    @property
+    def _side(self) -> torch.cuda.Stream:
+        if self.stream is None:
+            self.stream = torch.cuda.Stream()
+        return self.stream
+
+    def _warm(self, inputs: Tensors) -> Tensors:
+        """A call on the stream that captures, whose memory and libraries are then ready."""
+        current = torch.cuda.current_stream()
+        self._side.wait_stream(current)
+        with torch.cuda.stream(self._side):
+            outputs = self.function(inputs)
+        current.wait_stream(self._side)
+        return outputs
