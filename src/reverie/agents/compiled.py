@@ -7,15 +7,20 @@ from typing import Any
 import torch
 
 from ..nn.optim import Stepper
+from ..world.images import PoolEncoder
 from ..world.model import WorldModel
+from ..world.scan import Scan
 from .behavior import Behavior
 
 
 def hasten(world: WorldModel, behavior: Behavior, *steppers: Stepper) -> None:
     """Replace the functions that an update spends its time in by compiled ones that do the same."""
+    world.rssm.scan = Scan(world.rssm, "inductor")  # type: ignore[method-assign]
+    for module in world.encoder.modules():
+        if isinstance(module, PoolEncoder):
+            module.folded = True
     for owner, names in (
         (world, ("encoded", "predicted")),
-        (world.rssm, ("filter",)),
         (behavior, ("advance", "foresee", "judged", "replay_loss")),
         *((stepper, ("step",)) for stepper in steppers),
     ):

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..config.errors import UserError
 from ..nn.layers import Layers
+from ..nn.subpixel import enlarged_conv, pooled_conv
 
 STAGES = 4
 WIDEST_MAP = 16
@@ -47,26 +47,34 @@ class ChannelNorm(nn.Module):
 class PoolEncoder(nn.Module):
     """5x5 convolutions, each followed by 2x2 max-pooling."""
 
+    folded = False
+    """Whether convolution and pooling are one operation, which GPUs are faster at."""
+
     def __init__(self, make: Layers, shape: tuple[int, ...], depth: int) -> None:
         super().__init__()
         height, width, channels = shape
-        stages = stages_for(height, width)
+        self.stages = stages = stages_for(height, width)
         widths = [depth * multiple for multiple in MULTIPLES[: max(1, stages)]]
         self.pool = nn.MaxPool2d(2) if stages else nn.Identity()
         sizes = [channels, *widths]
         self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in pairwise(sizes))
-        self.tails = nn.ModuleList(ChannelNorm(make.tail(size)) for size in widths)
+        self.tails = nn.ModuleList(make.tail(size) for size in widths)
         self.outputs = widths[-1] * (height >> stages) * (width >> stages)
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (B, E) of images (B, c, h, w) between -0.5 and 0.5."""
+        if self.folded and self.stages:
+            x = x.permute(0, 2, 3, 1)
+            for conv, tail in zip(self.convs, self.tails):
+                x = tail(pooled_conv(x, conv))
+            return x.flatten(1)
         for conv, tail in zip(self.convs, self.tails):
-            x = tail(self.pool(conv(x)))
+            x = tail(self.pool(conv(x)).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         return x.permute(0, 2, 3, 1).flatten(1)
 
 
 class PoolDecoder(nn.Module):
-    """Nearest upsampling, each time followed by a 5x5 convolution; deterministic state and latent enter separately."""
+    """Nearest upsampling and a 5x5 convolution, both at once, several times; state and latent enter separately."""
 
     def __init__(
         self, make: Layers, shape: tuple[int, ...], depth: int, deter: int, stoch: int, units: int, blocks: int
@@ -83,7 +91,7 @@ class PoolDecoder(nn.Module):
         self.tail = make.tail(widths[-1])
         sizes = [*reversed(widths), channels] if self.stages else [widths[-1], channels]
         self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in pairwise(sizes))
-        self.tails = nn.ModuleList(ChannelNorm(make.tail(size)) for size in sizes[1:-1])
+        self.tails = nn.ModuleList(make.tail(size) for size in sizes[1:-1])
 
     def forward(self, deter: Tensor, stoch: Tensor) -> Tensor:
         """Images (B, c, h, w) between 0 and 1."""
@@ -92,12 +100,12 @@ class PoolDecoder(nn.Module):
         # every block makes some channels of the whole map
         blocks = blocks.reshape(-1, self.blocks, height, width, channels // self.blocks)
         spread = blocks.permute(0, 2, 3, 1, 4).flatten(3)  # (B, h, w, c)
-        x = self.tail(spread + self.stoch_in(stoch).reshape(spread.shape)).permute(0, 3, 1, 2)
+        x = self.tail(spread + self.stoch_in(stoch).reshape(spread.shape))
         for i, conv in enumerate(self.convs):
-            x = conv(F.interpolate(x, scale_factor=2.0) if self.stages else x)
+            x = enlarged_conv(x, conv) if self.stages else conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
             if i < len(self.tails):
                 x = self.tails[i](x)
-        return x.float().sigmoid()
+        return x.permute(0, 3, 1, 2).float().sigmoid()
 
 
 class StrideEncoder(nn.Module):

@@ -89,7 +89,12 @@ class RSSM(nn.Module):
         """
         embedded = self.embed_in(embed)  # (B, T, hidden)
         acted = self.cell.embed(action.masked_fill(is_first.unsqueeze(-1), 0))
-        noise = self.latent.noise(tuple(is_first.shape), generator)
+        return self.scan(start, is_first, acted, embedded, self.latent.noise(tuple(is_first.shape), generator))
+
+    def scan(
+        self, start: State, is_first: Tensor, acted: Tensor, embedded: Tensor, noise: Tensor
+    ) -> tuple[State, Tensor]:
+        """The filter over a window (B, T)."""
         state, states, params = start, [], []
         for t in range(is_first.shape[1]):
             state, inferred = self.filter(state, is_first[:, t], acted[:, t], embedded[:, t], noise[:, t])

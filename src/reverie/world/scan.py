@@ -1,0 +1,124 @@
+"""The filter over a window as one differentiable operation, faster than a loop that torch differentiates.
+
+Torch would work out the gradients of all weights at every step and add them up. Here a loop backwards carries only the
+gradients of the states; those of weights and inputs then come from all steps at once, in a few large products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..nn.layers import BlockLinear
+from .rssm import RSSM, State
+
+Weights = dict[str, Tensor]
+
+
+class Filter(nn.Module):
+    """One step of the filter, as a module whose weights can be handed in."""
+
+    def __init__(self, rssm: RSSM) -> None:
+        super().__init__()
+        self.rssm = rssm
+
+    def forward(self, state: State, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Deterministic state, latent and its parameters."""
+        after, params = self.rssm.filter(state, *inputs)
+        return after.deter, after.stoch, params
+
+
+class Scan:
+    """Does what `RSSM.scan` does, compiled by a backend of torch if one is named."""
+
+    def __init__(self, rssm: RSSM, backend: str | None = None) -> None:
+        self.filter = Filter(rssm)
+        self.weights = dict(self.filter.named_parameters())
+        products = (nn.Linear, BlockLinear)
+        self.in_products = {
+            f"{name}.{part}"
+            for name, module in self.filter.named_modules()
+            for part, _ in module.named_parameters(recurse=False)
+            if isinstance(module, products)
+        }
+        self.step = self.all_steps = self._step
+        if backend is not None:  # separately, since shapes differ
+            self.step = torch.compile(self._step, backend=backend, dynamic=False)
+            self.all_steps = torch.compile(self._step, backend=backend, dynamic=False)
+
+    def _step(self, weights: Weights, state: State, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return functional_call(self.filter, weights, (state, *inputs))
+
+    def __call__(
+        self, start: State, is_first: Tensor, acted: Tensor, embedded: Tensor, noise: Tensor
+    ) -> tuple[State, Tensor]:
+        """States (B, T) of a window and the parameters of their latents."""
+        inputs = (is_first, acted, embedded, noise)
+        deter, stoch, params = Reverse.apply(self, start.detach(), inputs, acted, embedded, *self.weights.values())
+        return State(deter, stoch), params
+
+    def halved(self) -> Weights:
+        """The weights as a step's products take them, without gradients: rounded once and not at every step."""
+        device = next(iter(self.weights.values())).device.type
+        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
+        return {
+            name: weight.detach().to(kind) if name in self.in_products else weight.detach()
+            for name, weight in self.weights.items()
+        }
+
+
+class Reverse(torch.autograd.Function):
+    """The loop and its way back."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, scan: Scan, start: State, inputs: tuple[Tensor, ...], *_: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """States and parameters (B, T, ...)."""
+        weights, inputs = scan.halved(), tuple(x.detach() for x in inputs)
+        before, after = [], []
+        deter, stoch = start
+        with torch.enable_grad():
+            for t in range(inputs[0].shape[1]):
+                leaf = State(deter.detach().requires_grad_(), stoch.detach().requires_grad_())
+                deter, stoch, params = scan.step(weights, leaf, *(x[:, t] for x in inputs))
+                before.append(leaf)
+                after.append((deter, stoch, params))
+        ctx.scan, ctx.inputs, ctx.before, ctx.after = scan, inputs, before, after
+        device = deter.device.type
+        ctx.precision = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+        deters, stochs, all_params = (torch.stack([x.detach() for x in parts], 1) for parts in zip(*after))
+        return deters, stochs, all_params
+
+    @staticmethod
+    def backward(ctx: Any, by_deter: Tensor, by_stoch: Tensor, by_params: Tensor) -> tuple[Any, ...]:
+        """Gradients of the inputs `acted` and `embedded` and of the weights."""
+        total = State(torch.empty_like(by_deter), torch.empty_like(by_stoch))
+        carried = State(*(torch.zeros_like(x) for x in ctx.before[-1]))
+        for t in reversed(range(len(ctx.before))):
+            torch.add(by_deter[:, t], carried.deter, out=total.deter[:, t])
+            torch.add(by_stoch[:, t], carried.stoch, out=total.stoch[:, t])
+            goals = (total.deter[:, t], total.stoch[:, t], by_params[:, t])
+            carried = State(*torch.autograd.grad(ctx.after[t], ctx.before[t], goals))
+        before = State(*(torch.stack([x.detach() for x in parts], 1) for parts in zip(*ctx.before)))
+        ctx.before, ctx.after = [], []
+        return None, None, None, *Reverse.at_once(ctx, before, (*total, by_params))
+
+    @staticmethod
+    def at_once(ctx: Any, before: State, goals: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+        """Gradients of everything but the states, given those of all states, from all steps as one batch."""
+        scan: Scan = ctx.scan
+        device, kind, enabled = ctx.precision
+        is_first, acted, embedded, noise = (x.flatten(0, 1) for x in ctx.inputs)
+        leaves = [acted.requires_grad_(), embedded.requires_grad_()]
+        weights = {name: weight.detach().requires_grad_() for name, weight in scan.weights.items()}
+        leaves += weights.values()
+        with torch.enable_grad(), torch.autocast(device, kind, enabled=enabled):
+            found = scan.all_steps(weights, before.flat(), is_first, acted, embedded, noise)
+        goals = tuple(goal.flatten(0, 1) for goal in goals)
+        grads = torch.autograd.grad(found, leaves, goals, allow_unused=True)
+        shape = ctx.inputs[0].shape
+        return *(grad if grad is None else grad.unflatten(0, shape) for grad in grads[:2]), *grads[2:]
