@@ -22,7 +22,7 @@ from ..nn.layers import Layers
 from ..nn.outputs import make_output
 from ..nn.scale import ReturnRange
 from ..world.model import WorldModel
-from ..world.rssm import RSSM, State
+from ..world.rssm import RSSM, Advance, State
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,14 @@ class Behavior(nn.Module):
         draws, noise = self.policy.noise(shape, generator), world.rssm.latent.noise(shape, generator)
         held: AbstractContextManager[None] = frozen(world, self.critic) if self.through_dynamics else torch.no_grad()
         with held:
-            state, action = world.rssm.imagine(start, partial(self.advance, world.rssm), draws, noise)
+            state, action = world.rssm.imagine(start, self.dreaming(world.rssm), draws, noise)
             reward, cont, value = self.foresee(world, state)
         torch.clear_autocast_cache()  # older torch would reuse weights cast here, which know of no gradient
         return Imagined(state, action, reward, cont, value)
+
+    def dreaming(self, rssm: RSSM) -> Advance:
+        """How a dream goes on from a state."""
+        return partial(self.advance, rssm)
 
     def advance(self, rssm: RSSM, state: State, draw: Tensor, noise: Tensor) -> tuple[State, Tensor]:
         """The state (B,) dreamt to follow when this policy acts, and its action."""

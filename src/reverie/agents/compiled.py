@@ -2,31 +2,69 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.func import functional_call
 
+from ..nn.halved import Halved
 from ..nn.optim import Stepper
 from ..world.images import PoolEncoder
 from ..world.model import WorldModel
+from ..world.rssm import RSSM, Advance, State
 from ..world.scan import Scan
 from .behavior import Behavior
+
+BACKEND = "inductor"
 
 
 def hasten(world: WorldModel, behavior: Behavior, *steppers: Stepper) -> None:
     """Replace the functions that an update spends its time in by compiled ones that do the same."""
-    world.rssm.scan = Scan(world.rssm, "inductor")  # type: ignore[method-assign]
+    world.rssm.scan = Scan(world.rssm, BACKEND)  # type: ignore[method-assign]
     for module in world.encoder.modules():
         if isinstance(module, PoolEncoder):
             module.folded = True
-    for owner, names in (
-        (world, ("encoded", "predicted")),
-        (behavior, ("advance", "foresee", "judged", "replay_loss")),
-        *((stepper, ("step",)) for stepper in steppers),
-    ):
-        for name in names:
-            _replace(owner, name)
+    _replace(world, "encoded", "predicted")
+    _replace(behavior, "foresee", "judged", "replay_loss")
+    if behavior.through_dynamics:
+        _replace(behavior, "advance")
+    else:
+        behavior.dreaming = Dreaming(world.rssm, behavior)  # type: ignore[method-assign]
+    for stepper in steppers:
+        _replace(stepper, "step")
 
 
-def _replace(owner: Any, name: str) -> None:
-    setattr(owner, name, torch.compile(getattr(owner, name), dynamic=False))
+def _replace(owner: Any, *names: str) -> None:
+    for name in names:
+        setattr(owner, name, torch.compile(getattr(owner, name), backend=BACKEND, dynamic=False))
+
+
+class Actor(nn.Module):
+    """World model and policy, as a module whose weights can be handed in."""
+
+    def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
+        super().__init__()
+        self.rssm, self.actor = rssm, behavior.actor
+        self.advance = behavior.advance
+
+    def forward(self, state: State, draw: Tensor, noise: Tensor) -> tuple[State, Tensor]:
+        """The state dreamt to follow, and the action that leads there."""
+        return self.advance(self.rssm, state, draw, noise)
+
+
+class Dreaming:
+    """Does what `Behavior.dreaming` does where no gradient goes through dreams."""
+
+    def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
+        self.actor = Actor(rssm, behavior)
+        self.halved = Halved(self.actor)
+        self.step = torch.compile(self._step, backend=BACKEND, dynamic=False)
+
+    def __call__(self, rssm: RSSM) -> Advance:
+        """How a dream goes on from a state, with the weights as they are now."""
+        return partial(self.step, self.halved())
+
+    def _step(self, weights: dict[str, Tensor], state: State, draw: Tensor, noise: Tensor) -> tuple[State, Tensor]:
+        return functional_call(self.actor, weights, (state, draw, noise))

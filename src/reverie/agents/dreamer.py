@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
+from torch.utils._triton import has_triton
 
 from ..config.dreamer import OptimConfig
 from ..config.errors import UserError
@@ -75,14 +76,16 @@ class Dreamer(Agent):
         self.acting: dict[Mode, Callable[[Batch], Batch]] = {
             mode: partial(self._act, mode=mode) for mode in ("train", "sample", "eval")
         }
-        if config.run.fast not in ("off", "auto"):
-            self._quicken(compiling=config.run.fast == "compile")
+        self._quicken(config.run.fast)
 
-    def _quicken(self, compiling: bool) -> None:
+    def _quicken(self, fast: str) -> None:
         """Replace functions by compiled ones, and on a GPU updates and acting by captured graphs."""
-        if compiling:
+        on_gpu = self.device.type == "cuda"
+        if fast == "auto":
+            fast = "off" if not on_gpu else "compile" if has_triton() else "graph"
+        if fast == "compile":
             hasten(self.world, self.behavior, *self.steppers.values())
-        if self.device.type == "cuda":
+        if on_gpu and fast != "off":
             self.updating = Graphed(self._update, [self.generator])
             self.acting = {mode: Graphed(act, [self.generator]) for mode, act in self.acting.items()}
 

@@ -63,7 +63,7 @@ class Graphed:
             capture = Capture(self.function, inputs, self._side, self.generators)
         except RuntimeError as error:
             self.failed = True
-            LOG.warning("updates are not captured as a GPU graph, which is slower: %s", str(error).splitlines()[0])
+            LOG.warning("%s runs without a GPU graph, which is slower: %s", name_of(self.function), error)
             return self._warm(inputs)
         self.captures[form] = capture
         return capture(inputs)
@@ -82,3 +82,8 @@ class Graphed:
             outputs = self.function(inputs)
         current.wait_stream(self._side)
         return outputs
+
+
+def name_of(function: Callable[[Tensors], Tensors]) -> str:
+    """What a function is called, for people."""
+    return getattr(getattr(function, "func", function), "__name__", "a function").strip("_")

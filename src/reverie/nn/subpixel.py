@@ -15,54 +15,56 @@ TAPS, REACH = 5, 2
 """Width of the kernels, and how far they reach to each side."""
 
 
-def enlarged_conv(x: Tensor, conv: nn.Module) -> Tensor:
+def enlarging_taps() -> Tensor:
+    """Which taps of a kernel on the enlarged map fall on each pixel of the small one, by phase (2, 3, 5)."""
+    taps = torch.zeros(2, 3, TAPS)
+    for phase in range(2):
+        for tap in range(TAPS):
+            taps[phase, (phase + tap - REACH) // 2 + 1, tap] = 1
+    return taps
+
+
+def enlarged_conv(x: Tensor, conv: nn.Module, taps: Tensor) -> Tensor:
     """A padded 5x5 convolution of maps (B, h, w, i) enlarged by nearest neighbours: (B, 2 h, 2 w, o)."""
     weight, bias = kernels_of(conv)
     batch, height, width, _ = x.shape
     outputs = len(weight)
+    folded = torch.einsum("oikl,atk,bul->aboitu", weight, taps, taps)  # (2, 2, o, i, 3, 3)
     spare = -outputs % 4  # a few outputs more make aligned rows, and much faster kernels
-    folded = F.pad(enlarging(weight), (0, 0, 0, 0, 0, 0, 0, spare)).flatten(0, 2)
+    folded = F.pad(folded, (0, 0, 0, 0, 0, 0, 0, spare)).flatten(0, 2)
     y = F.conv2d(x.permute(0, 3, 1, 2), folded.contiguous(memory_format=torch.channels_last), padding=1)
     y = y.permute(0, 2, 3, 1).reshape(batch, height, width, 2, 2, outputs + spare)[..., :outputs]
     return y.permute(0, 1, 3, 2, 4, 5).reshape(batch, 2 * height, 2 * width, outputs) + bias.to(y.dtype)
 
 
-def enlarging(weight: Tensor) -> Tensor:
-    """Kernels (2, 2, o, i, 3, 3) on the small map, by phase, of kernels (o, i, 5, 5) on the enlarged one."""
-    fold = torch.zeros(2, 3, TAPS, dtype=weight.dtype, device=weight.device)
-    for phase in range(2):
-        for tap in range(TAPS):
-            fold[phase, (phase + tap - REACH) // 2 + 1, tap] = 1
-    return torch.einsum("oikl,atk,bul->aboitu", weight, fold, fold)
-
-
-def pooled_conv(x: Tensor, conv: nn.Module) -> Tensor:
-    """A padded 5x5 convolution of maps (B, h, w, i) and 2x2 max-pooling: (B, h / 2, w / 2, o)."""
-    weight, bias = kernels_of(conv)
-    outputs, inputs = weight.shape[:2]
-    phases = _by_patches(x, weight) if inputs < 8 else _by_tiles(x, weight)
-    batch, height, width, _ = phases.shape
-    return phases.reshape(batch, height, width, 4, outputs).amax(3) + bias.to(phases.dtype)
-
-
-def _by_tiles(x: Tensor, weight: Tensor) -> Tensor:
-    """The convolution at all four phases (B, h / 2, w / 2, 4 o), of 2x2 tiles as channels."""
-    batch, height, width, inputs = x.shape
-    tiles = x.reshape(batch, height // 2, 2, width // 2, 2, inputs).permute(0, 1, 3, 2, 4, 5).flatten(3)
-    folded = pooling(weight).flatten(0, 2).flatten(1, 3).contiguous(memory_format=torch.channels_last)
-    return F.conv2d(tiles.permute(0, 3, 1, 2), folded, padding=1).permute(0, 2, 3, 1)
-
-
-def pooling(weight: Tensor) -> Tensor:
-    """Kernels (2, 2, o, 2, 2, i, 3, 3) on tiles, by phase, of kernels (o, i, 5, 5) on pixels."""
-    fold = torch.zeros(2, 3, 2, TAPS, dtype=weight.dtype, device=weight.device)
+def pooling_taps() -> Tensor:
+    """Which tap of a kernel on pixels falls on each pixel of each 2x2 tile, by phase (2, 3, 2, 5)."""
+    taps = torch.zeros(2, 3, 2, TAPS)
     for phase in range(2):
         for tile in range(3):
             for pixel in range(2):
                 tap = 2 * (tile - 1) + pixel - phase + REACH
                 if 0 <= tap < TAPS:
-                    fold[phase, tile, pixel, tap] = 1
-    return torch.einsum("oikl,atbk,cudl->acobditu", weight, fold, fold)
+                    taps[phase, tile, pixel, tap] = 1
+    return taps
+
+
+def pooled_conv(x: Tensor, conv: nn.Module, taps: Tensor) -> Tensor:
+    """A padded 5x5 convolution of maps (B, h, w, i) and 2x2 max-pooling: (B, h / 2, w / 2, o)."""
+    weight, bias = kernels_of(conv)
+    outputs, inputs = weight.shape[:2]
+    phases = _by_patches(x, weight) if inputs < 8 else _by_tiles(x, weight, taps)
+    batch, height, width, _ = phases.shape
+    return phases.reshape(batch, height, width, 4, outputs).amax(3) + bias.to(phases.dtype)
+
+
+def _by_tiles(x: Tensor, weight: Tensor, taps: Tensor) -> Tensor:
+    """The convolution at all four phases (B, h / 2, w / 2, 4 o), of 2x2 tiles as channels."""
+    batch, height, width, inputs = x.shape
+    tiles = x.reshape(batch, height // 2, 2, width // 2, 2, inputs).permute(0, 1, 3, 2, 4, 5).flatten(3)
+    folded = torch.einsum("oikl,atbk,cudl->acobditu", weight, taps, taps)  # (2, 2, o, 2, 2, i, 3, 3)
+    folded = folded.flatten(0, 2).flatten(1, 3).contiguous(memory_format=torch.channels_last)
+    return F.conv2d(tiles.permute(0, 3, 1, 2), folded, padding=1).permute(0, 2, 3, 1)
 
 
 def _by_patches(x: Tensor, weight: Tensor) -> Tensor:

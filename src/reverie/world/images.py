@@ -10,9 +10,11 @@ from torch import Tensor, nn
 
 from ..config.errors import UserError
 from ..nn.layers import Layers
-from ..nn.subpixel import enlarged_conv, pooled_conv
+from ..nn.subpixel import enlarged_conv, enlarging_taps, pooled_conv, pooling_taps
 
 STAGES = 4
+MANY = 64
+"""Images from which on folding the kernels costs less than it saves."""
 WIDEST_MAP = 16
 """Longest side of the smallest map; a larger one would make the dense layers huge."""
 MULTIPLES = (2, 3, 4, 4)
@@ -48,7 +50,8 @@ class PoolEncoder(nn.Module):
     """5x5 convolutions, each followed by 2x2 max-pooling."""
 
     folded = False
-    """Whether convolution and pooling are one operation, which GPUs are faster at."""
+    """Whether convolution and pooling are one operation for many images, which GPUs are faster at."""
+    taps: Tensor
 
     def __init__(self, make: Layers, shape: tuple[int, ...], depth: int) -> None:
         super().__init__()
@@ -60,13 +63,14 @@ class PoolEncoder(nn.Module):
         self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in pairwise(sizes))
         self.tails = nn.ModuleList(make.tail(size) for size in widths)
         self.outputs = widths[-1] * (height >> stages) * (width >> stages)
+        self.register_buffer("taps", pooling_taps(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (B, E) of images (B, c, h, w) between -0.5 and 0.5."""
-        if self.folded and self.stages:
+        if self.folded and self.stages and len(x) >= MANY:
             x = x.permute(0, 2, 3, 1)
             for conv, tail in zip(self.convs, self.tails):
-                x = tail(pooled_conv(x, conv))
+                x = tail(pooled_conv(x, conv, self.taps))
             return x.flatten(1)
         for conv, tail in zip(self.convs, self.tails):
             x = tail(self.pool(conv(x)).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -75,6 +79,8 @@ class PoolEncoder(nn.Module):
 
 class PoolDecoder(nn.Module):
     """Nearest upsampling and a 5x5 convolution, both at once, several times; state and latent enter separately."""
+
+    taps: Tensor
 
     def __init__(
         self, make: Layers, shape: tuple[int, ...], depth: int, deter: int, stoch: int, units: int, blocks: int
@@ -92,6 +98,7 @@ class PoolDecoder(nn.Module):
         sizes = [*reversed(widths), channels] if self.stages else [widths[-1], channels]
         self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in pairwise(sizes))
         self.tails = nn.ModuleList(make.tail(size) for size in sizes[1:-1])
+        self.register_buffer("taps", enlarging_taps(), persistent=False)
 
     def forward(self, deter: Tensor, stoch: Tensor) -> Tensor:
         """Images (B, c, h, w) between 0 and 1."""
@@ -102,7 +109,7 @@ class PoolDecoder(nn.Module):
         spread = blocks.permute(0, 2, 3, 1, 4).flatten(3)  # (B, h, w, c)
         x = self.tail(spread + self.stoch_in(stoch).reshape(spread.shape))
         for i, conv in enumerate(self.convs):
-            x = enlarged_conv(x, conv) if self.stages else conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+            x = enlarged_conv(x, conv, self.taps) if self.stages else conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
             if i < len(self.tails):
                 x = self.tails[i](x)
         return x.permute(0, 3, 1, 2).float().sigmoid()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..nn.layers import BlockLinear
+from ..nn.halved import Halved
 from .rssm import RSSM, State
 
 Weights = dict[str, Tensor]
@@ -36,14 +36,8 @@ class Scan:
 
     def __init__(self, rssm: RSSM, backend: str | None = None) -> None:
         self.filter = Filter(rssm)
-        self.weights = dict(self.filter.named_parameters())
-        products = (nn.Linear, BlockLinear)
-        self.in_products = {
-            f"{name}.{part}"
-            for name, module in self.filter.named_modules()
-            for part, _ in module.named_parameters(recurse=False)
-            if isinstance(module, products)
-        }
+        self.halved = Halved(self.filter)
+        self.weights = self.halved.weights
         self.step = self.all_steps = self._step
         if backend is not None:  # separately, since shapes differ
             self.step = torch.compile(self._step, backend=backend, dynamic=False)
@@ -56,18 +50,11 @@ class Scan:
         self, start: State, is_first: Tensor, acted: Tensor, embedded: Tensor, noise: Tensor
     ) -> tuple[State, Tensor]:
         """States (B, T) of a window and the parameters of their latents."""
-        inputs = (is_first, acted, embedded, noise)
-        deter, stoch, params = Reverse.apply(self, start.detach(), inputs, acted, embedded, *self.weights.values())
+        # steps first, so that every step's tensors lie together
+        first, act, seen, shake = (x.transpose(0, 1).contiguous() for x in (is_first, acted, embedded, noise))
+        found = Reverse.apply(self, start.detach(), (first, shake), act, seen, *self.weights.values())
+        deter, stoch, params = (x.transpose(0, 1) for x in found)
         return State(deter, stoch), params
-
-    def halved(self) -> Weights:
-        """The weights as a step's products take them, without gradients: rounded once and not at every step."""
-        device = next(iter(self.weights.values())).device.type
-        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-        return {
-            name: weight.detach().to(kind) if name in self.in_products else weight.detach()
-            for name, weight in self.weights.items()
-        }
 
 
 class Reverse(torch.autograd.Function):
@@ -75,35 +62,36 @@ class Reverse(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scan: Scan, start: State, inputs: tuple[Tensor, ...], *_: Tensor
+        ctx: Any, scan: Scan, start: State, given: tuple[Tensor, Tensor], acted: Tensor, embedded: Tensor, *_: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """States and parameters (B, T, ...)."""
-        weights, inputs = scan.halved(), tuple(x.detach() for x in inputs)
+        """States and parameters (T, B, ...)."""
+        weights, inputs = scan.halved(), (given[0], acted.detach(), embedded.detach(), given[1])
         before, after = [], []
         deter, stoch = start
         with torch.enable_grad():
-            for t in range(inputs[0].shape[1]):
+            for each in zip(*inputs):
                 leaf = State(deter.detach().requires_grad_(), stoch.detach().requires_grad_())
-                deter, stoch, params = scan.step(weights, leaf, *(x[:, t] for x in inputs))
+                deter, stoch, params = scan.step(weights, leaf, *each)
                 before.append(leaf)
                 after.append((deter, stoch, params))
         ctx.scan, ctx.inputs, ctx.before, ctx.after = scan, inputs, before, after
         device = deter.device.type
         ctx.precision = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
-        deters, stochs, all_params = (torch.stack([x.detach() for x in parts], 1) for parts in zip(*after))
+        deters, stochs, all_params = (torch.stack([x.detach() for x in parts]) for parts in zip(*after))
         return deters, stochs, all_params
 
     @staticmethod
-    def backward(ctx: Any, by_deter: Tensor, by_stoch: Tensor, by_params: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, *goals: Tensor) -> tuple[Any, ...]:
         """Gradients of the inputs `acted` and `embedded` and of the weights."""
+        by_deter, by_stoch, by_params = (goal.contiguous() for goal in goals)
         total = State(torch.empty_like(by_deter), torch.empty_like(by_stoch))
         carried = State(*(torch.zeros_like(x) for x in ctx.before[-1]))
         for t in reversed(range(len(ctx.before))):
-            torch.add(by_deter[:, t], carried.deter, out=total.deter[:, t])
-            torch.add(by_stoch[:, t], carried.stoch, out=total.stoch[:, t])
-            goals = (total.deter[:, t], total.stoch[:, t], by_params[:, t])
-            carried = State(*torch.autograd.grad(ctx.after[t], ctx.before[t], goals))
-        before = State(*(torch.stack([x.detach() for x in parts], 1) for parts in zip(*ctx.before)))
+            torch.add(by_deter[t], carried.deter, out=total.deter[t])
+            torch.add(by_stoch[t], carried.stoch, out=total.stoch[t])
+            wanted = (total.deter[t], total.stoch[t], by_params[t])
+            carried = State(*torch.autograd.grad(ctx.after[t], ctx.before[t], wanted))
+        before = State(*(torch.stack([x.detach() for x in parts]) for parts in zip(*ctx.before)))
         ctx.before, ctx.after = [], []
         return None, None, None, *Reverse.at_once(ctx, before, (*total, by_params))
 
