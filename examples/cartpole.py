@@ -1,8 +1,9 @@
-"""CartPole from Python: a preset, one option changed, a look at what was written, and the agent at work.
+"""PPO on CartPole from Python: a preset, one option changed, a look at what was written, and the agent at work.
 
     python examples/cartpole.py [steps]
 
-The command line's version of the first half is `reverie train`, of the second `reverie eval --logdir DIR`.
+The command line's version of the first half is `reverie train --configs cartpole_ppo`, of the second
+`reverie eval --logdir DIR`. examples/dreamer.py has the same with a world model.
 """
 
 from __future__ import annotations

@@ -169,8 +169,9 @@ def test_warnings_are_printed_above_and_handlers_come_back():
 
 
 PROGRAM = """
-import logging, os, sys, time
+import logging, os, signal, sys, time
 from reverie.log.sinks.terminal import TerminalSink
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
 sink = TerminalSink("toy_catch", 1000)
 sink.write(500, {"time/sps": 10.0}, {})
 logging.getLogger("reverie").warning("something odd")

@@ -2,71 +2,31 @@
 
 Both follow one protocol and show the same images: idle frames and FIRE at the start, each action repeated, the maximum
 of the last two raw frames taken before resizing, older images of a fresh stack black. Rewards are never clipped here.
-FIRE is pressed at the start of an episode only: games that wait for it after a lost life (Breakout) leave that to the
-agent.
+Games that wait for FIRE after a lost life too (Breakout) leave that to the agent unless `env.atari.fire_lives` is set.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Dict, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ...config.errors import UserError, nearest
-from ...config.schema import AtariConfig, EnvConfig
+from ...config.schema import EnvConfig
 from ..images import AreaResize
 from ..process import core_count
 from ..registry import Suite, extra
+from .ale import REPEAT, Protocol, protocol, rom_path
 
-REPEAT = 4
-FRAMES = 108_000
-"""Longest episode in frames: half an hour of play."""
 ENDLESS = 2**31 - 1
 SEEDS = 2**31 - 1
 """ALE keeps seeds as signed 32-bit numbers."""
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """How a game is shown and played, with the suite's own choices filled in."""
-
-    repeat: int
-    size: int
-    gray: bool
-    stack: int
-    limit: int
-    """Longest episode in agent steps; 0 is none."""
-    marks_lives: bool
-    """A lost life counts as a terminal."""
-    game: AtariConfig
-
-    @property
-    def space(self) -> Box:
-        """The space of observed images."""
-        return Box(0, 255, (self.size, self.size, (1 if self.gray else 3) * self.stack), np.uint8)
-
-
-def protocol(options: EnvConfig, training: bool) -> Protocol:
-    """The protocol that options ask for; by default that of Dreamer on Atari-100k."""
-    repeat = options.repeat or REPEAT
-    return Protocol(
-        repeat=repeat,
-        size=options.size or 64,
-        gray=bool(options.gray),
-        stack=options.stack or 1,
-        limit=FRAMES // repeat if options.time_limit is None else options.time_limit,
-        marks_lives=training and options.atari.life_loss == "terminal",
-        game=options.atari,
-    )
 
 
 class AtariGame(gymnasium.Env):
@@ -267,16 +227,6 @@ def tasks() -> list[str]:
     from ale_py import ALEInterface, roms
 
     return sorted(name for name in roms.get_all_rom_ids() if ALEInterface.isSupportedROM(rom_path(name)))
-
-
-def rom_path(name: str) -> Path:
-    """The file of a game."""
-    from ale_py import roms
-
-    path = roms.get_rom_path(name)
-    if path is None:
-        raise UserError(f"unknown Atari game {name!r}: {nearest(name, roms.get_all_rom_ids())}")
-    return path
 
 
 def make(name: str, options: EnvConfig, training: bool) -> gymnasium.Env:
