@@ -26,7 +26,7 @@ from .config.schema import Config
 from .data.counters import Counters
 from .data.replay import Replay
 from .data.select import Weighting
-from .data.storage import check_fit, place_of
+from .data.storage import Storage, check_fit, place_of, suited
 from .envs.form import is_image
 from .envs.process import core_count
 from .envs.registry import find, frames_per_step, import_modules, make_own_env
@@ -141,6 +141,8 @@ class Parts:
     evaluator: Evaluator | None
     opening: list[str] = field(default_factory=list)
     """Lines about them for the terminal."""
+    storage: Storage = "ram"
+    """Where the replay is to live."""
 
     def close(self) -> None:
         """End the environments."""
@@ -160,21 +162,26 @@ def make_parts(config: Config) -> Parts:
         tune_cpu(config, stream.observation_space)
         agent = make_agent(config, stream.observation_space, stream.action_space, device)
         opening = [f"{config.agent.name} on {device.type}: {size_of_agent(agent)}"]
-        opening += replay_opening(config, agent, stream)
-        parts = Parts(device, stream, agent, make_evaluator(config, device), opening)
+        storage: Storage = "ram"
+        if isinstance(agent, Dreamer):
+            storage, line = replay_place(config, agent, stream)
+            opening.append(line)
+        parts = Parts(device, stream, agent, make_evaluator(config, device), opening, storage)
         unless_made.pop_all()
     return parts
 
 
-def replay_opening(config: Config, agent: Agent, stream: RowStream) -> list[str]:
-    """A line about the replay where there is one; refused where it would not fit when full."""
-    if not isinstance(agent, Dreamer):
-        return []
-    settings, folder = config.replay, Path(config.logdir) / "replay"
-    place_of(settings.storage, agent.device)
-    layout = layout_of_rows(agent, stream.observation_space, stream.count, agent.device)
-    check_fit(layout, settings.capacity, stream.count, settings.storage, agent.device, folder)
-    return [size_of_replay(layout, settings, stream.count)]
+def replay_place(config: Config, agent: Dreamer, stream: RowStream) -> tuple[Storage, str]:
+    """Where the replay is to live, and a line about it; refused where it would not fit when full."""
+    settings, folder, count = config.replay, Path(config.logdir) / "replay", stream.count
+    if settings.storage != "auto":
+        place_of(settings.storage, agent.device)
+    layout = layout_of_rows(agent, stream.observation_space, count, agent.device)
+    storage = settings.storage
+    if storage == "auto":
+        storage = suited(layout, settings.capacity, count, agent.device)
+    check_fit(layout, settings.capacity, count, storage, agent.device, folder)
+    return storage, size_of_replay(layout, settings, count, storage)
 
 
 def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:
@@ -190,7 +197,7 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
         evaluator=parts.evaluator,
         logger=make_logger(config, folder, parts, step, quiet),
         counters=Counters(total=config.run.steps),
-        rehearsal=make_rehearsal(config, folder, parts.device) if config.agent.name == "dreamer" else None,
+        rehearsal=make_rehearsal(config, folder, parts) if config.agent.name == "dreamer" else None,
         frames_per_step=frames_per_step(config.task, config.env),
         log_every=config.log.every,
     )
@@ -201,16 +208,16 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
     return run
 
 
-def make_rehearsal(config: Config, folder: Path, device: torch.device) -> Rehearsal:
+def make_rehearsal(config: Config, folder: Path, parts: Parts) -> Rehearsal:
     """The replay and the pace of learning from it."""
     settings = config.replay
     shares = {name: getattr(settings, name) for name in ("uniform", "online", "recent", "prioritised")}
     replay = Replay(
         config.envs.count,
         settings.capacity,
-        device=device,
+        device=parts.device,
         selectors={"streams": 1.0} if settings.start == "carried" else shares,
-        storage=settings.storage,
+        storage=parts.storage,
         folder=folder / "replay",
         seed=config.seed,
         context=int(settings.start == "stored"),

@@ -3,7 +3,7 @@ import torch
 
 from reverie.config.errors import UserError
 from reverie.data import storage
-from reverie.data.storage import bytes_needed, bytes_per_step, check_fit, free_memory, parsed, plain
+from reverie.data.storage import bytes_needed, bytes_per_step, check_fit, free_memory, parsed, plain, suited
 
 CPU = torch.device("cpu")
 LAYOUT = {"image": ((64, 64, 3), torch.uint8), "deter": ((512,), torch.bfloat16), "is_first": ((), torch.bool)}
@@ -29,6 +29,14 @@ def test_a_replay_that_does_not_fit_is_refused_in_one_line_that_says_what_does(p
     fitting = int(message.split("at most ")[1].split(", or")[0].replace(",", ""))
     assert ("--replay.storage disk" in message) == (place == "ram")
     check_fit(LAYOUT, fitting // 2, 8, place, CPU, tmp_path / "not" / "yet")
+
+
+def test_a_replay_lies_on_the_gpu_where_it_takes_at_most_half_of_what_is_free(monkeypatch):
+    cuda = torch.device("cuda")
+    assert suited(LAYOUT, 10, 1, CPU) == "ram"
+    for free, place in ((200, "gpu"), (199, "ram")):
+        monkeypatch.setattr(storage, "free_bytes", lambda *_, free=free: free * bytes_per_step(LAYOUT))
+        assert suited(LAYOUT, 100, 1, cuda) == place
 
 
 def test_files_a_replay_already_has_count_as_free(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from reverie.build import make_agent, make_rehearsal, make_stream
+from reverie.build import Parts, make_agent, make_rehearsal, make_stream
 from reverie.collect.collector import Collector
 from reverie.config.dreamer import ReplayConfig
 from reverie.config.options import replaced
@@ -26,7 +26,10 @@ def parts(preset: str, **options):
 def test_the_layout_is_that_of_the_replay_once_it_has_rows(preset, task):
     config, stream, agent = parts(preset, task=task, env__size=64)
     expected = layout_of_rows(agent, stream.observation_space, stream.count, CPU)
-    collector, replay = Collector(stream, agent, CPU), make_rehearsal(config, Path("."), CPU).replay
+    collector, replay = (
+        Collector(stream, agent, CPU),
+        make_rehearsal(config, Path("."), Parts(CPU, stream, agent, None)).replay,
+    )
     replay.add({key: rows[:-1] for key, rows in collector.collect(1).rows.items()})
     stream.close()
     assert replay.layout == expected
@@ -59,5 +62,5 @@ def test_slow_copies_are_no_weights_of_their_own():
 )
 def test_the_replay_says_where_it_lies_and_what_it_takes(storage, words):
     layout = {"image": ((64, 64, 3), torch.uint8), "reward": ((), torch.float32)}
-    line = size_of_replay(layout, ReplayConfig(capacity=1_000_000, storage=storage), 16)
+    line = size_of_replay(layout, ReplayConfig(capacity=1_000_000), 16, storage)
     assert line == f"replay: 1,000,000 steps of 12,292 bytes, 12.3 GB {words} when full"

@@ -221,8 +221,9 @@ class ReplayConfig:
 
     capacity: int = 1_000_000
     """Rows remembered, over all environments."""
-    storage: Literal["ram", "pinned", "gpu", "disk"] = "ram"
-    """Where rows lie: memory, memory a GPU reads directly, the GPU's own, or files mapped into memory."""
+    storage: Literal["auto", "ram", "pinned", "gpu", "disk"] = "auto"
+    """Where rows lie: memory, memory a GPU reads directly, the GPU's own, or files mapped into memory.
+    auto takes the GPU's own where a full replay takes at most half of what is free there, and memory otherwise."""
     batch: int = 16
     """Windows in one batch."""
     length: int = 64

@@ -72,6 +72,13 @@ def bytes_needed(layout: Layout, capacity: int, envs: int = 1) -> int:
     return rows_of(capacity, envs) * envs * bytes_per_step(layout)
 
 
+def suited(layout: Layout, capacity: int, envs: int, device: torch.device) -> Storage:
+    """Where a replay had best live: on the GPU if it leaves half of the free memory there to everything else."""
+    if device.type != "cuda" or bytes_needed(layout, capacity, envs) > free_bytes("gpu", device) / 2:
+        return "ram"
+    return "gpu"
+
+
 def check_fit(
     layout: Layout, capacity: int, envs: int, storage: Storage, device: torch.device, folder: Path | None = None
 ) -> None:

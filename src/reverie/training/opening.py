@@ -11,7 +11,7 @@ from ..agents.base import Agent
 from ..agents.dreamer import Dreamer
 from ..config.dreamer import ReplayConfig
 from ..data.rows import FLAGS, Batch
-from ..data.storage import Layout, bytes_needed, bytes_per_step, layout_of, rows_of
+from ..data.storage import Layout, Storage, bytes_needed, bytes_per_step, layout_of, rows_of
 from ..log.sinks.phrases import size
 
 PLACES = {"ram": "in memory", "pinned": "in page-locked memory", "gpu": "on the GPU", "disk": "on disk"}
@@ -31,11 +31,11 @@ def weights(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
 
 
-def size_of_replay(layout: Layout, config: ReplayConfig, envs: int) -> str:
+def size_of_replay(layout: Layout, config: ReplayConfig, envs: int, storage: Storage) -> str:
     """What a replay takes: `replay: 100,000 steps of 179 bytes, 17.9 MB in memory when full`."""
     steps, needed = rows_of(config.capacity, envs) * envs, bytes_needed(layout, config.capacity, envs)
     each = bytes_per_step(layout)
-    return f"replay: {steps:,} steps of {each:,} bytes, {size(needed)} {PLACES[config.storage]} when full"
+    return f"replay: {steps:,} steps of {each:,} bytes, {size(needed)} {PLACES[storage]} when full"
 
 
 def layout_of_rows(agent: Agent, observation: spaces.Dict, envs: int, device: torch.device) -> Layout:
