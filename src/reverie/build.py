@@ -141,8 +141,8 @@ class Parts:
     evaluator: Evaluator | None
     opening: list[str] = field(default_factory=list)
     """Lines about them for the terminal."""
-    storage: Storage = "ram"
-    """Where the replay is to live."""
+    storage: Storage | None = None
+    """Where the replay is to live, if there is one."""
 
     def close(self) -> None:
         """End the environments."""
@@ -162,7 +162,7 @@ def make_parts(config: Config) -> Parts:
         tune_cpu(config, stream.observation_space)
         agent = make_agent(config, stream.observation_space, stream.action_space, device)
         opening = [f"{config.agent.name} on {device.type}: {size_of_agent(agent)}"]
-        storage: Storage = "ram"
+        storage: Storage | None = None
         if isinstance(agent, Dreamer):
             storage, line = replay_place(config, agent, stream)
             opening.append(line)
@@ -197,7 +197,7 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
         evaluator=parts.evaluator,
         logger=make_logger(config, folder, parts, step, quiet),
         counters=Counters(total=config.run.steps),
-        rehearsal=make_rehearsal(config, folder, parts) if config.agent.name == "dreamer" else None,
+        rehearsal=make_rehearsal(config, folder, parts.device, parts.storage) if parts.storage else None,
         frames_per_step=frames_per_step(config.task, config.env),
         log_every=config.log.every,
     )
@@ -208,16 +208,16 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
     return run
 
 
-def make_rehearsal(config: Config, folder: Path, parts: Parts) -> Rehearsal:
+def make_rehearsal(config: Config, folder: Path, device: torch.device, storage: Storage = "ram") -> Rehearsal:
     """The replay and the pace of learning from it."""
     settings = config.replay
     shares = {name: getattr(settings, name) for name in ("uniform", "online", "recent", "prioritised")}
     replay = Replay(
         config.envs.count,
         settings.capacity,
-        device=parts.device,
+        device=device,
         selectors={"streams": 1.0} if settings.start == "carried" else shares,
-        storage=parts.storage,
+        storage=storage,
         folder=folder / "replay",
         seed=config.seed,
         context=int(settings.start == "stored"),

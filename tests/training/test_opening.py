@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from reverie.build import Parts, make_agent, make_rehearsal, make_stream
+from reverie.build import make_agent, make_rehearsal, make_stream
 from reverie.collect.collector import Collector
 from reverie.config.dreamer import ReplayConfig
 from reverie.config.options import replaced
@@ -28,7 +28,7 @@ def test_the_layout_is_that_of_the_replay_once_it_has_rows(preset, task):
     expected = layout_of_rows(agent, stream.observation_space, stream.count, CPU)
     collector, replay = (
         Collector(stream, agent, CPU),
-        make_rehearsal(config, Path("."), Parts(CPU, stream, agent, None)).replay,
+        make_rehearsal(config, Path("."), CPU).replay,
     )
     replay.add({key: rows[:-1] for key, rows in collector.collect(1).rows.items()})
     stream.close()
