@@ -52,3 +52,15 @@ def test_the_time_of_evaluations_does_not_count_in_speeds(tmp_path):
         assert round(scalars["time/sps"], 6) == 100.0, (step, json.dumps(scalars))
         assert scalars["time/eta"] <= 2.6
     assert writes[-1][1]["time"] > 1000
+
+
+def test_a_run_ends_when_an_evaluation_reaches_the_goal(tmp_path):
+    steps = {}
+    for goal in (-1e9, 1e9):
+        options = {"task": "toy_count", "run__eval_every": 64, "run__steps": 256, "run__goal": goal}
+        config = reverie.configure("debug", logdir=str(tmp_path / str(goal)), **options)
+        reverie.train(config, quiet=True)
+        lines = [json.loads(line) for line in (tmp_path / str(goal) / "metrics.jsonl").read_text().splitlines()]
+        steps[goal] = lines[-1]["step"]
+        assert "eval/mean_return" in lines[-1]
+    assert steps[-1e9] < 200 and steps[1e9] >= 256

@@ -165,8 +165,9 @@ TASKS: dict[str, tuple[str, Options]] = {
         NEWEST
         | SMALL
         | {
-            "task": "gym_CartPole-v1", "run.steps": 10_000, "run.eval_every": 2_500, "run.save_every": 2_500,
-            "world.deter": 64, "behavior.gamma": 0.99, "behavior.horizon": 10, "behavior.entropy": 1e-2,
+            "task": "gym_CartPole-v1", "run.steps": 10_000, "run.eval_every": 1_000, "run.save_every": 2_500,
+            "run.eval_episodes": 20, "run.eval_envs": 20, "run.goal": 475.0,
+            "world.deter": 64, "behavior.gamma": 0.99, "behavior.horizon": 15, "behavior.entropy": 1e-2,
             "replay.ratio": 96.0,
         },
     ),
@@ -198,7 +199,6 @@ TASKS: dict[str, tuple[str, Options]] = {
     "dmc_proprio": (
         "Dreamer V3 on DeepMind Control from joint positions, 250,000 steps (500K frames)",
         NEWEST
-        | sized(4)
         | {
             "task": "dmc_walker_walk", "run.steps": 250_000, "run.eval_every": 25_000, "run.save_every": 25_000,
             "env.repeat": 2, "env.dmc.observation": "proprio", "envs.count": 4, "replay.ratio": 512.0,

@@ -209,6 +209,8 @@ class RunConfig:
     """Steps between checkpoints; the end of a run and an interruption always save."""
     stop_at: float | None = None
     """End early when the mean return of the last 100 training episodes reaches this."""
+    goal: float | None = None
+    """End early when the mean return of an evaluation reaches this."""
     threads: int = 0
     """CPU threads of torch; 0 chooses by the size of the network."""
     fast: Literal["auto", "compile", "graph", "off"] = "auto"

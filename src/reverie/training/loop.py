@@ -125,9 +125,11 @@ class Run:
 
     @property
     def solved(self) -> bool:
-        """Whether the last 100 training episodes reach the goal that `run.stop_at` sets."""
-        goal = self.config.stop_at
-        return goal is not None and self.logger.meter.solved(goal)
+        """Whether the last 100 training episodes reach `run.stop_at`, or the last evaluation `run.goal`."""
+        stop_at, goal = self.config.stop_at, self.config.goal
+        if stop_at is not None and self.logger.meter.solved(stop_at):
+            return True
+        return goal is not None and self.evaluation.get("mean_return", float("-inf")) >= goal
 
     def save(self, name: str) -> None:
         """Write a checkpoint of everything that changes."""
