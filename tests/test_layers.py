@@ -22,6 +22,7 @@ LAYERS = [
     "tools",
     "build",
     "api",
+    "bench",
     "cli",
 ]
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in LAYERS)

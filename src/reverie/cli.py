@@ -10,10 +10,20 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from .config import names, owners, store
-from .config.arguments import DreamArguments, EvalArguments, PlayArguments, parse, parse_envs, parse_train
+from .config.arguments import (
+    DreamArguments,
+    EvalArguments,
+    PlayArguments,
+    parse,
+    parse_bench,
+    parse_envs,
+    parse_train,
+)
 from .config.errors import UserError, nearest
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
@@ -105,16 +115,20 @@ def resolve(words: list[str]) -> tuple[Config, bool]:
     """The configuration that the words of `train` make, and whether to resume."""
     arguments, values = parse_train(words)
     if not arguments.resume:
-        base = stacked(arguments.configs or (() if "task" in values else DEFAULT))
-    elif values.get("logdir"):
-        base = stacked(arguments.configs, store.load(Path(values["logdir"])))
-    else:
+        return configured(arguments.configs, values), False
+    if not values.get("logdir"):
         raise UserError("--resume needs --logdir: the folder of the run to continue")
+    return configured(arguments.configs, values, store.load(Path(values["logdir"]))), True
+
+
+def configured(presets: tuple[str, ...], values: dict[str, Any], stored: Config | None = None) -> Config:
+    """The configuration that presets and options make, over a stored one if there is one, else over the default."""
+    base = stacked(presets or (() if stored or "task" in values else DEFAULT), stored)
     given = names.spelled_out(values, values.get("agent.name", base.agent.name))
     config = replaced(base, given)
-    owners.check_presets(arguments.configs, config.agent.name)
+    owners.check_presets(presets, config.agent.name)
     owners.warn_of_idle(given, config)
-    return config, arguments.resume
+    return config
 
 
 def evaluate(words: list[str]) -> int:
@@ -208,10 +222,24 @@ def envs(words: list[str]) -> int:
     return 0
 
 
+def bench(words: list[str]) -> int:
+    """Measure how fast a part of training is."""
+    subject, arguments, values = parse_bench(words)
+    config = configured(arguments.configs, values)
+    from .bench import measured
+    from .tools.bench_table import table
+
+    with redirect_stdout(sys.stderr):  # what an environment prints is no part of the figures
+        report = measured(subject, config, arguments)
+    print(json.dumps(report) if arguments.json else table(report))
+    return 0
+
+
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "train": (train, "train an agent"),
     "eval": (evaluate, "evaluate the agent of a run"),
     "play": (play, "watch the agent of a run, in a window or as GIFs"),
     "dream": (dream, "see what the world model of a run predicts, as a GIF beside the truth"),
     "envs": (envs, "list the environment suites, or check a task"),
+    "bench": (bench, "measure how fast a part of training is, or all of it"),
 }

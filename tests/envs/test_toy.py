@@ -52,16 +52,17 @@ def chase(env, observation):
     return int(np.sign(env.target - env.paddle)) + 1
 
 
-@pytest.mark.parametrize("kind", [toy.Catch, toy.Hybrid])
+@pytest.mark.parametrize("kind", [toy.Catch, toy.SmallCatch, toy.Hybrid])
 def test_the_ball_can_always_be_caught(kind):
     env = kind()
     assert all(score(env, chase, seed) == (1.0, {"success": True}) for seed in range(200))
 
 
-def test_standing_still_mostly_misses():
-    env = toy.Catch()
+@pytest.mark.parametrize(("kind", "share"), [(toy.Catch, 3 / 16), (toy.SmallCatch, 3 / 8)])
+def test_standing_still_mostly_misses(kind, share):
+    env = kind()
     caught = [score(env, lambda env, observation: 1, seed)[1]["success"] for seed in range(200)]
-    assert 0.1 < np.mean(caught) < 0.3
+    assert np.mean(caught) == pytest.approx(share, abs=0.1)
 
 
 def test_the_image_alone_does_not_tell_which_ball_counts():

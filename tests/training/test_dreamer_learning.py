@@ -4,49 +4,74 @@ import json
 
 import pytest
 
-import reverie
-
 pytestmark = [pytest.mark.learning, pytest.mark.timeout(1800)]
 
 SMALL = {
     "envs__count": 4, "run__threads": 1,
-    "world__deter": 128, "world__hidden": 64, "world__units": 64, "world__layers": 2,
-    "behavior__units": 64, "behavior__actor_layers": 2, "behavior__critic_layers": 2, "behavior__horizon": 12,
-    "behavior__starts": 8,
+    "world__deter": 128, "world__hidden": 64, "world__groups": 8, "world__classes": 8, "world__units": 64,
+    "world__layers": 2,
+    "behavior__units": 64, "behavior__actor_layers": 2, "behavior__critic_layers": 2, "behavior__starts": 8,
     "replay__batch": 16, "replay__length": 16, "replay__ratio": 64, "replay__capacity": 100_000,
-    "replay__prefill": 500, "replay__warmup": 1000,
-    "optim__lr_end": 0.1, "optim__model__lr": 1e-3, "optim__actor__lr": 3e-4, "optim__critic__lr": 1e-3,
+    "optim__lr_end": 0.1, "optim__model__lr": 1e-3,
 }  # fmt: skip
-"""Widths and learning rates for a minute or two on one core."""
+"""Widths, windows and the model's learning rate for minutes on one core."""
 
+EARLIER = SMALL | {
+    "task": "gym_CartPole-v1", "run__steps": 7_500, "run__eval_every": 2_500,
+    "behavior__horizon": 12, "replay__prefill": 500, "replay__warmup": 1000,
+    "optim__actor__lr": 3e-4, "optim__critic__lr": 1e-3,
+    # the published weight is one for pixels: an angle of 0.1 would cost a two-hundredth nat, and the pole falls unseen
+    "world__recon_scale": 100.0,
+}  # fmt: skip
 
-def trained(tmp_path, *presets, **options):
-    """The outcome of a run."""
-    options = {"run__eval_videos": 0, "log__tensorboard": False, "run__eval_episodes": 20, **options}
-    config = reverie.configure(*presets, logdir=str(tmp_path / "run"), **options)
-    return reverie.train(config, quiet=True)
+NEWEST = SMALL | {
+    "world__cell": "norm", "world__norm": "layer", "world__prior_layers": 1, "world__bins": 63,
+    "optim__model__warmup": 100, "run__steps": 8_000, "run__eval_every": 2_000,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_default_solves_cartpole(tmp_path, seed):
-    outcome = trained(tmp_path, "cartpole", seed=seed)
+def test_the_default_solves_cartpole(trained, seed):
+    outcome = trained("cartpole", seed=seed)
     assert outcome.evaluation["mean_return"] >= 400
 
 
 @pytest.mark.parametrize(
-    ("preset", "latent"),
-    [("dreamer_v1", {"world__groups": 16}), ("dreamer_v2", {"world__groups": 8, "world__classes": 8})],
+    ("preset", "options"),
+    [
+        ("dreamer_v1", {"world__groups": 16, "world__cont_discounted": False}),
+        ("dreamer_v2", {"behavior__slow_every": 25}),
+    ],
 )
-def test_earlier_generations_learn_cartpole(tmp_path, preset, latent):
-    """V1 learns through the dynamics and its straight-through actions, V2 by REINFORCE with a target critic."""
-    outcome = trained(
-        tmp_path, preset, task="gym_CartPole-v1", run__steps=10_000, run__eval_every=2_500, **SMALL, **latent
-    )
-    assert outcome.best_return >= 150  # a random policy has 20
+def test_earlier_generations_learn_cartpole(trained, preset, options):
+    """V1 learns through the dynamics and its straight-through actions, V2 by REINFORCE with a target critic.
+
+    Some 1,600 updates are few for what makes up for itself in long runs: a target critic that is copied every 100, and
+    a continue head that is to predict gamma and at first predicts more, so that values pass all that can be had.
+    """
+    outcome = trained(preset, **EARLIER | options)
+    assert outcome.best_return >= 300  # a random policy has 20
 
 
-def test_pendulum_is_learned_and_held_to_the_end(tmp_path):
-    outcome = trained(tmp_path, "pendulum")
+def test_what_is_out_of_sight_is_remembered(trained):
+    """Without memory the mean return is 0 (tests/envs/test_toy.py), and the most there is is 10."""
+    outcome = trained("dreamer_v3", task="toy_recall", behavior__horizon=8, **NEWEST)
+    assert outcome.best_return >= 8
+
+
+def test_the_ball_is_caught_from_pixels(trained):
+    """The ball is one cell of 64: the model first learns pictures without it."""
+    options = {
+        "world__depth": 16, "world__cnn": "stride", "world__recon_scale": 10.0, "behavior__horizon": 8,
+        "behavior__entropy": 1e-2, "replay__length": 8, "optim__model__lr": 2e-3, "run__steps": 5_000,
+        "run__eval_every": 1_000,
+    }  # fmt: skip
+    outcome = trained("dreamer_v3", task="toy_catch_small", **NEWEST | options)
+    assert outcome.evaluation["success_rate"] >= 0.9  # standing still catches three in eight
+
+
+def test_pendulum_is_learned_and_held_to_the_end(trained):
+    outcome = trained("pendulum")
     lines = [json.loads(line) for line in (outcome.logdir / "metrics.jsonl").read_text().splitlines()]
     scores = [line["eval/mean_return"] for line in lines if "eval/mean_return" in line]
     assert scores[-1] > -200

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import reverie
+from reverie.nn.precision import in_half
 
 pytestmark = [pytest.mark.learning, pytest.mark.timeout(900)]
 
@@ -61,6 +62,7 @@ def test_pendulum_holds_its_level(trained):
     assert outcome.best_return - outcome.evaluation["mean_return"] < 60
 
 
+@pytest.mark.skipif(not in_half("auto", torch.device("cpu")), reason="this CPU has no instructions for bfloat16")
 def test_bfloat16_learns_as_float32_does(trained):
     for precision in ("float32", "bfloat16"):
         outcome = trained(folder=precision, task="toy_catch", run__steps=60_000, ppo__precision=precision, **SMALL)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import names
-from .errors import UserError
+from .errors import UserError, nearest
 from .options import Option, convert, known, options, within
 
 WORDS = ("true", "false", "yes", "no", "on", "off")
@@ -115,6 +115,33 @@ class EnvsArguments:
     """Modules to import first, which register environments of your own."""
 
 
+SUBJECTS = {
+    "learner": "updates of the agent on made-up rows, replay and write-back included",
+    "replay": "adding rows, sampling windows and writing back, in the configuration's storage",
+    "envs": "environments alone, played at random",
+    "act": "the agent acting on rows of all environments",
+    "ppo": "rounds of PPO's learning on made-up rows",
+    "end-to-end": "training as it is: environments, acting, learning and replay together",
+}
+"""What `reverie bench` measures, with a line about each."""
+
+
+@dataclass(frozen=True)
+class BenchArguments:
+    """What `reverie bench` takes besides its subject and the options of a run."""
+
+    configs: tuple[str, ...] = ()
+    """Presets or YAML files, stacked from left to right."""
+    repeats: int = 5
+    """How often each figure is measured; the median is told."""
+    seconds: float = 5.0
+    """How long each figure is measured, all repeats together; slow calls are made once for each repeat."""
+    parts: bool = False
+    """Of a Dreamer's learner also show where the time goes."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+
 def parse(words: list[str], kind: type) -> Any:
     """The arguments of a command as its dataclass."""
     found = _values(words, options(kind), {})
@@ -124,9 +151,23 @@ def parse(words: list[str], kind: type) -> Any:
 
 def parse_train(words: list[str]) -> tuple[TrainArguments, dict[str, Any]]:
     """The arguments of `train`, and the options of the run by dotted name, or by a short one that the agent decides."""
+    return _parted(words, TrainArguments, _of_runs())
+
+
+def parse_bench(words: list[str]) -> tuple[str, BenchArguments, dict[str, Any]]:
+    """The subject of `bench`, its arguments, and the options of the run as `parse_train` gives them."""
+    if not words or words[0].startswith("--"):
+        raise UserError(f"bench needs a subject: one of {', '.join(SUBJECTS)}")
+    if words[0] not in SUBJECTS:
+        raise UserError(f"unknown subject {words[0]!r} of bench: {nearest(words[0], SUBJECTS)}")
+    return words[0], *_parted(words[1:], BenchArguments, _of_runs())
+
+
+def _of_runs() -> dict[str, Option]:
+    """Every option of a run, by its dotted name and by the short ones that the agent decides."""
     lent = options()
     decided = {word: replace(lent[next(iter(of.values()))], name=word) for word, of in names.meanings().items()}
-    return _parted(words, TrainArguments, decided | lent)
+    return decided | lent
 
 
 def parse_envs(words: list[str]) -> tuple[EnvsArguments, dict[str, Any]]:
@@ -139,7 +180,7 @@ def _parted(words: list[str], kind: type, lent: dict[str, Option]) -> tuple[Any,
     mine = options(kind)
     short = {word: name for word, name in names.SHORT.items() if name in lent}
     found = _values(words, lent | mine, short)
-    own = {name: convert(name, found.pop(name), mine[name].kind) for name in list(found) if name in mine}
+    own = {name: within(name, convert(name, found.pop(name), mine[name].kind)) for name in list(found) if name in mine}
     return kind(**own), found
 
 

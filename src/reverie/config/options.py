@@ -55,7 +55,8 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     **{f"env.{name}": (0, None) for name in ("time_limit", "reward_clip", "atari.noops", "mario.noops")},
     **{f"envs.{name}": (1, None) for name in ("count", "max_restarts")},
     **dict.fromkeys(("seed", "envs.workers", "envs.timeout", "log.every"), (0, None)),
-    **dict.fromkeys(("episodes", "gif_fps", "context"), (1, None)),
+    **dict.fromkeys(("episodes", "gif_fps", "context", "repeats"), (1, None)),
+    "seconds": (0.01, None),
     "length": (2, None),
     "start": (0, None),
 }

@@ -144,6 +144,13 @@ class Catch(Toy):
         return self.picture().repeat(4, 0).repeat(4, 1)
 
 
+class SmallCatch(Catch):
+    """The same on an 8 x 8 grid, for world models that have minutes to learn: there are 384 pictures in all."""
+
+    GRID: ClassVar[int] = 8
+    observation_space = Box(0, 255, (16, 16, 3), np.uint8)
+
+
 class Hybrid(Catch):
     """Two balls fall, and a vector tells which of them counts: neither the image nor the vector is enough."""
 

@@ -7,7 +7,15 @@ import textwrap
 import typing
 from typing import Any
 
-from ..config.arguments import DreamArguments, EnvsArguments, EvalArguments, PlayArguments, TrainArguments
+from ..config.arguments import (
+    SUBJECTS,
+    BenchArguments,
+    DreamArguments,
+    EnvsArguments,
+    EvalArguments,
+    PlayArguments,
+    TrainArguments,
+)
 from ..config.names import SHORT, meanings
 from ..config.options import Option, options
 from ..config.presets import PRESETS
@@ -25,12 +33,14 @@ USAGE = {
     "play": "reverie play --logdir DIR [--episodes N] [--checkpoint FILE] [--stochastic] [--save-gif] [--overlay]",
     "dream": "reverie dream --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--length N] [--context N]",
     "envs": "reverie envs [--check TASK] [--configs NAME ...] [--env.OPTION VALUE ...] [--envs.OPTION VALUE ...]",
+    "bench": "reverie bench SUBJECT [--configs NAME ...] [--repeats N] [--seconds X] [--parts] [--json] [--option VALUE ...]",
 }
 ARGUMENTS: dict[str, type] = {
     "eval": EvalArguments,
     "play": PlayArguments,
     "dream": DreamArguments,
     "envs": EnvsArguments,
+    "bench": BenchArguments,
 }
 
 
@@ -45,7 +55,8 @@ def command_help(name: str, about: str) -> str:
     """Usage and options of one command."""
     lines = [f"{USAGE[name]}", "", f"{about[0].upper()}{about[1:]}.", ""]
     if name != "train":
-        return "\n".join(lines + _rows(list(options(ARGUMENTS[name]).values())))
+        own = _rows(list(options(ARGUMENTS[name]).values()))
+        return "\n".join(lines + (_subjects(own) if name == "bench" else own))
     lines += ["Presets (--configs stacks them left to right; a YAML file of your own stacks the same way)"]
     lines += [f"  {key:16} {preset.about}" for key, preset in PRESETS.items()]
     lines += ["", "Suites (--task SUITE_NAME, or module:Class; `reverie envs` says what is installed)"]
@@ -53,6 +64,12 @@ def command_help(name: str, about: str) -> str:
     for title, group in _groups().items():
         lines += ["", title, *_rows(group)]
     return "\n".join([*lines, "", *_short_names()])
+
+
+def _subjects(own: list[str]) -> list[str]:
+    """What `bench` measures, its own options, and where the others are told."""
+    lines = ["Subjects", *(f"  {name:16} {about}" for name, about in SUBJECTS.items()), "", "Options", *own, ""]
+    return [*lines, "All options of `reverie train` apply too, as they do there: `reverie train --help` lists them."]
 
 
 def _short_names() -> list[str]:

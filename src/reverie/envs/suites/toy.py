@@ -12,6 +12,7 @@ TOYS: dict[str, type[toy.Toy]] = {
     "count": toy.Count,
     "timeout": toy.Timeout,
     "catch": toy.Catch,
+    "catch_small": toy.SmallCatch,
     "hybrid": toy.Hybrid,
     "memory": toy.Memory,
     "recall": toy.Recall,

@@ -1,0 +1,80 @@
+"""Compiled updates: the same numbers as plain ones, for every generation."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reverie.agents import compiled
+from reverie.agents.dreamer import Dreamer
+from reverie.config.options import replaced
+from reverie.config.presets import stacked
+
+OBSERVATION = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (3,), np.float32)})
+IMAGES = spaces.Dict({"image": spaces.Box(0, 255, (64, 64, 3), np.uint8)})
+ACTIONS = {"discrete": spaces.Discrete(3), "continuous": spaces.Box(-2, 2, (2,), np.float32)}
+CASES = [
+    ("dreamer_v1", "continuous", OBSERVATION),
+    ("dreamer_v2", "discrete", OBSERVATION),
+    ("dreamer_v3_2023", "continuous", OBSERVATION),
+    ("dreamer_v3", "discrete", IMAGES),
+]
+
+
+@pytest.fixture(autouse=True)
+def traced(monkeypatch):
+    """Traced and differentiated as for a GPU, but run by torch itself: the code generator takes minutes on a CPU."""
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    torch._dynamo.reset()
+
+
+def agent_of(preset, action, observation, fast):
+    torch.manual_seed(0)
+    options = {"run.fast": fast, "replay.prefill": 0, "optim.model.warmup": 0, "replay.batch": 2, "replay.length": 5}
+    return Dreamer(observation, action, replaced(stacked([preset, "debug"]), options), torch.device("cpu"))
+
+
+def rows_of(agent, observation):
+    """Rows (2, 6) the agent has acted upon, with an end and a beginning in the middle."""
+    rng = np.random.default_rng(0)
+    length = 5 + int(agent.replay.start == "stored")
+    rows = {"reward": torch.from_numpy(rng.normal(size=(2, length)).astype(np.float32))}
+    for key, space in observation.items():
+        made = rng.integers(0, 256, (2, length, *space.shape)) if key == "image" else rng.normal(size=(2, length, 3))
+        rows[key] = torch.from_numpy(made.astype(space.dtype))
+    rows |= {key: torch.zeros(2, length, dtype=torch.bool) for key in ("is_first", "is_last", "is_terminal")}
+    rows["is_last"][0, 2] = rows["is_terminal"][0, 2] = rows["is_first"][0, 3] = True
+    carry, columns = agent.initial_carry(2), []
+    for t in range(length):
+        added, carry = agent.act({key: x[:, t] for key, x in rows.items()}, carry, "train")
+        columns.append(added)
+    return rows | {key: torch.stack([column[key] for column in columns], 1) for key in columns[0]}
+
+
+@pytest.mark.parametrize(("preset", "kind", "observation"), CASES)
+def test_updates_are_the_same(preset, kind, observation):
+    plain, fast = (agent_of(preset, ACTIONS[kind], observation, how) for how in ("off", "compile"))
+    rows = rows_of(plain, observation)
+    fast.generator.set_state(plain.generator.get_state())
+    for _ in range(2):
+        expected, found = plain.learn_replay(rows), fast.learn_replay(rows)
+    assert expected.metrics.keys() == found.metrics.keys()
+    for name, value in expected.metrics.items():
+        torch.testing.assert_close(found.metrics[name], value, rtol=1e-3, atol=1e-5, msg=name)
+    for name, value in expected.writeback.items():
+        torch.testing.assert_close(found.writeback[name], value, rtol=1e-2, atol=1e-2, msg=name)
+    for (name, value), other in zip(plain.state_dict().items(), fast.state_dict().values()):
+        torch.testing.assert_close(other, value, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_dreams_use_the_weights_of_the_moment():
+    agent = agent_of("dreamer_v3", ACTIONS["discrete"], OBSERVATION, "compile")
+    rssm, policy = agent.world.rssm, agent.behavior.policy
+    state = rssm.initial(64)
+    draw, noise = policy.noise((64,), agent.generator), rssm.latent.noise((64,), agent.generator)
+    with torch.no_grad():
+        before = agent.behavior.dreaming(rssm)(state, draw, noise)
+        agent.behavior.actor[-1].bias.copy_(torch.tensor([0.0, 50.0, 0.0]))
+        after = agent.behavior.dreaming(rssm)(state, draw, noise)
+    assert before[1].argmax(-1).unique().tolist() == [0, 1, 2]
+    assert after[1].argmax(-1).ne(1).float().mean() < 0.05  # what is left is the uniform share
