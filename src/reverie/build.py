@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 from .agents.base import Agent, Mode
 from .agents.dreamer import Dreamer
+from .agents.latent_ppo import DreamPPO, LatentPPO
 from .agents.ppo import PPO
 from .agents.random import RandomAgent
 from .collect.collector import Collector
@@ -51,6 +52,9 @@ from .world.dream import Dream
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's `mallopt`."""
+
+DREAMERS = {"imagined": Dreamer, "on_policy_ppo": LatentPPO, "imagined_ppo": DreamPPO}
+"""How actor and critic learn -> the agent."""
 
 EVAL_SEED = 1_000_003
 """Added to the seed of evaluation environments, so that they show other episodes than training's."""
@@ -94,7 +98,7 @@ def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, d
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         if config.agent.name == "dreamer":
-            return Dreamer(observation, action, config, device)
+            return DREAMERS[config.agent.policy](observation, action, config, device)
         return PPO(observation, action, config.ppo, config.envs.count, config.seed, device)
 
 

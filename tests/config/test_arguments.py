@@ -100,6 +100,27 @@ def test_flags_and_equals_signs():
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "policy"),
+    [("True", "on_policy_ppo"), ("", "on_policy_ppo"), ("False", "imagined"), ("false", "imagined")],
+)
+def test_the_switch_between_dreams_and_ppo(words, policy):
+    config = config_of(f"--configs atari debug --env_id Atari-Pong --ppo_on_policy {words}")
+    assert (config.agent.name, config.agent.policy, config.task) == ("dreamer", policy, "atari_pong")
+
+
+def test_the_switch_needs_a_world_model():
+    with pytest.raises(UserError, match="--configs dreamer_v3"):
+        config_of("--configs cartpole_ppo --ppo_on_policy True")
+
+
+def test_options_of_ppo_are_used_by_a_dreamer_whose_policy_learns_so(caplog):
+    config_of("--configs atari --ppo_on_policy True --ppo.lr 1e-3")
+    assert not caplog.records
+    config_of("--configs atari --ppo.lr 1e-3")
+    assert "--ppo.lr does nothing here" in caplog.text
+
+
 def test_play_takes_all_of_the_guides_options():
     line = "--logdir d --episodes 3 --checkpoint latest.pt --stochastic --save-gif --gif-fps 30 --gif-dir g"
     assert parse(line.split(), PlayArguments) == PlayArguments("d", 3, "latest.pt", True, True, 30, "g")

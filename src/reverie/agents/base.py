@@ -49,6 +49,8 @@ class Agent(nn.Module):
     """What actions are drawn from; saved and restored with the agent."""
     rollout: int = 1
     """How many steps of each environment to collect between two rounds of learning."""
+    transient: tuple[str, ...] = ()
+    """Columns that acting adds for the next round of learning alone; no replay keeps them."""
 
     def initial_carry(self, batch: int) -> Carry:
         """What is remembered before the first row of `batch` environments."""

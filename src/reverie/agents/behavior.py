@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,6 +40,8 @@ class Imagined:
 class Behavior(nn.Module):
     """A policy, the value of states under it, and how both learn."""
 
+    limit = math.inf
+    """Largest magnitude of the policy's outputs."""
     updates: Tensor
     mix: Tensor
     entropy: Tensor
@@ -78,7 +81,8 @@ class Behavior(nn.Module):
 
     def forward(self, feature: Tensor) -> ActionDist:
         """The policy at features (..., F)."""
-        return self.policy(self.actor(feature))
+        outputs = self.actor(feature)
+        return self.policy(outputs if math.isinf(self.limit) else outputs.clamp(-self.limit, self.limit))
 
     @property
     def judge(self) -> NumberHead:

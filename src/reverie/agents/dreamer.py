@@ -18,7 +18,7 @@ from ..config.dreamer import OptimConfig
 from ..config.errors import UserError
 from ..config.schema import Config
 from ..data.rows import Batch
-from ..nn.actions import ActionCode, Policy
+from ..nn.actions import ActionCode, ActionDist, Policy
 from ..nn.graph import Graphed
 from ..nn.layers import Layers
 from ..nn.optim import Stepper
@@ -29,6 +29,7 @@ from ..world.rssm import State
 from .base import Agent, Learned, Media, Mode, restore_random
 from .behavior import Behavior, between
 from .compiled import hasten
+from .windows import window_of
 
 Memory = dict[str, Tensor]
 """What the agent remembers from row to row: `deter` and `stoch` of its state, and the `action` it took there."""
@@ -129,11 +130,18 @@ class Dreamer(Agent):
             state = self.world.filter_step(before, inputs["carry/action"], inputs, noise)
             policy = self.behavior(state.feature)
             vector = policy.mode() if mode == "eval" else policy.sample(draw)
-            value = self.behavior.critic.pred(state.feature) if mode != "train" else None
+            if mode == "train":
+                kept = self._kept(state, policy, vector)
+            else:
+                kept = {"value": self.behavior.critic.pred(state.feature)}
         action = self._explored(vector) if mode == "train" else self.code.decode(vector)
-        found = {"action": action} | (self._latents(state) if value is None else {"value": value})
+        found = {"action": action} | kept
         after = {"deter": state.deter, "stoch": state.stoch, "action": self.code.encode(action)}
         return found | {f"carry/{name}": part for name, part in after.items()}
+
+    def _kept(self, state: State, policy: ActionDist, vector: Tensor) -> Batch:
+        """What rows keep of acting upon them, besides the action."""
+        return self._latents(state)
 
     def _latents(self, state: State) -> Batch:
         """The columns of a state that rows keep: none where windows do not begin at stored latents."""
@@ -157,20 +165,8 @@ class Dreamer(Agent):
 
     def window(self, rows: Batch) -> Window:
         """A sampled batch (B, T + context) as a window to learn from, begun as the configuration says."""
-        action = self.code.encode(rows["action"])
-        is_first = rows["is_first"]
-        if self.replay.start == "stored":
-            start = State(rows["deter"][:, 0].float(), self.world.rssm.latent.unpack(rows["stoch"][:, 0]))
-            trained = {key: rows[key][:, 1:] for key in self.keys}
-            return Window(trained, start, action[:, :-1], is_first[:, 1:])
-        start, before = self.world.rssm.initial(len(action)), torch.zeros_like(action[:, 0])
-        forget = torch.ones_like(is_first[:, 0])
-        if "carry/deter" in rows:
-            start, before = State(rows["carry/deter"], rows["carry/stoch"]), rows["carry/action"]
-            forget = ~rows["continues"]
-        led = torch.cat([before.unsqueeze(1), action[:, :-1]], 1)
-        first = torch.cat([(is_first[:, 0] | forget).unsqueeze(1), is_first[:, 1:]], 1)
-        return Window({key: rows[key] for key in self.keys}, start, led, first)
+        observed = {key: rows[key] for key in self.keys}
+        return window_of(rows, observed, self.code.encode(rows["action"]), self.world.rssm, self.replay.start)
 
     def learn_replay(self, rows: Batch) -> Learned:
         """One update of world model, actor and critic on a sampled batch."""
@@ -203,9 +199,14 @@ class Dreamer(Agent):
         metrics |= {f"train/{name}_loss" if name in TRAINED else f"world/{name}_loss": x for name, x in means.items()}
         metrics |= {f"train/{name}_grad_norm": norm for name, norm in norms.items()}
         metrics["train/skipped"] = self.skipped.float()
+        metrics |= self._afterwards(state, window)
         self.measured = tuple(metrics)
         found = {"measured": torch.stack(list(metrics.values())).detach()}
         return found | self._writeback(rows, state, losses, finite) | self._carried(rows, state, finite)
+
+    def _afterwards(self, state: State, window: Window) -> dict[str, Tensor]:
+        """What else is learned after a step of the optimisers, from the states (B, T) of a window; metrics."""
+        return {}
 
     def _carried(self, rows: Batch, state: State, finite: Tensor) -> Batch:
         """Where the windows ended, for those that go on from there."""

@@ -167,7 +167,8 @@ def _of_runs() -> dict[str, Option]:
     """Every option of a run, by its dotted name and by the short ones that the agent decides."""
     lent = options()
     decided = {word: replace(lent[next(iter(of.values()))], name=word) for word, of in names.meanings().items()}
-    return decided | lent
+    switch = replace(lent["run.eval_stochastic"], name=names.ON_POLICY, help="PPO on real rows instead of dreams")
+    return decided | {names.ON_POLICY: switch} | lent
 
 
 def parse_envs(words: list[str]) -> tuple[EnvsArguments, dict[str, Any]]:

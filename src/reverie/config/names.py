@@ -62,6 +62,11 @@ LEARNING: dict[str, dict[str, str]] = {
 world model's, as the name of the option says, and actor and critic keep theirs."""
 
 
+ON_POLICY = "ppo_on_policy"
+SWITCH = {"true": "on_policy_ppo", "1": "on_policy_ppo", "false": "imagined", "0": "imagined"}
+"""What `--ppo_on_policy` may be -> `agent.policy`."""
+
+
 def meanings() -> dict[str, dict[str, str]]:
     """Short name -> agent -> dotted name, of those whose meaning the agent decides."""
     found: dict[str, dict[str, str]] = {}
@@ -74,11 +79,24 @@ def meanings() -> dict[str, dict[str, str]]:
 def spelled_out(values: dict[str, Any], agent: str) -> dict[str, Any]:
     """The values with every short name as the dotted one it means for that agent, PPO unless it has its own."""
     mine, known = LEARNING.get(agent, LEARNING["ppo"]), meanings()
+    if ON_POLICY in values:
+        values = with_policy(values, agent)
     for word in values:
         if word in known and word not in mine:
             (other, name), *_ = known[word].items()
             raise UserError(f"--{word} means nothing to the agent {agent}: it is --{name} of {other}")
     return {mine.get(word, word): value for word, value in values.items()}
+
+
+def with_policy(values: dict[str, Any], agent: str) -> dict[str, Any]:
+    """The values with the switch between imagination and PPO as the option it stands for."""
+    if agent != "dreamer":
+        raise UserError(f"--{ON_POLICY} is for a world model, but the agent is {agent}: add --configs dreamer_v3")
+    word = str(values[ON_POLICY]).lower()
+    if word not in SWITCH:
+        raise UserError(f"--{ON_POLICY} {values[ON_POLICY]}: give True or False")
+    rest = {name: value for name, value in values.items() if name != ON_POLICY}
+    return rest | {"agent.policy": SWITCH[word]}
 
 
 def task_of(env_id: str) -> str:

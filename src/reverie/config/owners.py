@@ -46,7 +46,30 @@ def warn_of_idle(values: Iterable[str], config: Config) -> None:
     """Say which of the options given one by one the run does not use."""
     agent = config.agent.name
     for name in values:
+        if uses_ppo(config) and name.startswith("ppo."):
+            continue
         if agent in OWNERS.values() and owner(name) not in (None, agent):
             LOG.warning("--%s does nothing here: the agent is %s, not %s", name, agent, owner(name))
         elif agent == "dreamer" and config.optim.joint and name.startswith(("optim.actor.", "optim.critic.")):
             LOG.warning("--%s does nothing here: one optimiser does it all (--optim.joint False makes three)", name)
+
+
+def uses_ppo(config: Config) -> bool:
+    """Whether the options of PPO are used: by its own agent, or by a Dreamer whose policy learns so."""
+    return config.agent.name == "ppo" or (config.agent.name == "dreamer" and config.agent.policy != "imagined")
+
+
+def check_subject(subject: str, config: Config, parts: bool) -> None:
+    """Refuse a subject of `bench` that the agent of a configuration has not."""
+    agent, policy = config.agent.name, config.agent.policy
+    if subject == "ppo" and agent != "ppo" and (agent, policy) != ("dreamer", "on_policy_ppo"):
+        raise UserError(f"bench ppo needs PPO, but the agent is {agent}: add --configs cartpole_ppo, or bench learner")
+    if subject == "learner" and agent == "random":
+        raise UserError("bench learner needs an agent that learns, which random does not: add --agent.name dreamer")
+    if subject == "replay" and agent != "dreamer":
+        raise UserError(f"bench replay needs a replay, but {agent} has none: add --configs dreamer_v3")
+    if parts and (subject, agent, policy) != ("learner", "dreamer", "imagined"):
+        raise UserError(
+            "--parts is for bench learner with a Dreamer that learns in imagination: "
+            "leave it out, or add --configs dreamer_v3"
+        )

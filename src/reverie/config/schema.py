@@ -185,6 +185,8 @@ class AgentConfig:
 
     name: Literal["ppo", "dreamer", "random"] = "ppo"
     """ppo, dreamer, or random for a baseline that does not learn."""
+    policy: Literal["imagined", "on_policy_ppo", "imagined_ppo"] = "imagined"
+    """How a Dreamer's actor and critic learn: in imagination, by PPO on real trajectories, or by PPO on dreamt ones."""
 
 
 @dataclass(frozen=True)

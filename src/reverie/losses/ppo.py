@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 
-def policy_loss(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip: float) -> Tensor:
+def policy_loss(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip: float | Tensor) -> Tensor:
     """The clipped surrogate objective, negated."""
     ratio = (logp - old_logp).exp()
-    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)  # type: ignore[arg-type]
 
 
 def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float) -> Tensor:
@@ -29,7 +29,7 @@ def approx_kl(logp: Tensor, old_logp: Tensor) -> Tensor:
     return log_ratio.expm1() - log_ratio
 
 
-def clip_fraction(logp: Tensor, old_logp: Tensor, clip: float) -> Tensor:
+def clip_fraction(logp: Tensor, old_logp: Tensor, clip: float | Tensor) -> Tensor:
     """1 where the ratio lies outside the clip range."""
     return (((logp - old_logp).exp() - 1).abs() > clip).float()
 

@@ -16,7 +16,7 @@ from ..config.arguments import (
     PlayArguments,
     TrainArguments,
 )
-from ..config.names import SHORT, meanings
+from ..config.names import ON_POLICY, SHORT, SWITCH, meanings
 from ..config.options import Option, options
 from ..config.presets import PRESETS
 from ..config.schema import Config
@@ -33,7 +33,7 @@ USAGE = {
     "play": "reverie play --logdir DIR [--episodes N] [--checkpoint FILE] [--stochastic] [--save-gif] [--overlay]",
     "dream": "reverie dream --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--length N] [--context N]",
     "envs": "reverie envs [--check TASK] [--configs NAME ...] [--env.OPTION VALUE ...] [--envs.OPTION VALUE ...]",
-    "bench": "reverie bench SUBJECT [--configs NAME ...] [--repeats N] [--seconds X] [--parts] [--json] [--option VALUE ...]",
+    "bench": "reverie bench SUBJECT [--configs NAME ...] [--repeats N] [--seconds X] [--parts] [--json] [--option ...]",
 }
 ARGUMENTS: dict[str, type] = {
     "eval": EvalArguments,
@@ -80,7 +80,8 @@ def _short_names() -> list[str]:
     for short, found in meanings().items():
         of = {agent: f"--{name}" for agent, name in found.items()}
         lines.append(f"  {'--' + short:34}{of.get('ppo', '-'):26}{of.get('dreamer', '-')}")
-    return [*lines, "", *textwrap.wrap(RATES, WIDTH)]
+    switch = f"--{ON_POLICY} True is --agent.policy {SWITCH['true']}, False --agent.policy {SWITCH['false']}."
+    return [*lines, "", *textwrap.wrap(RATES, WIDTH), switch]
 
 
 def _groups() -> dict[str, list[Option]]:

@@ -46,7 +46,8 @@ def layout_of_rows(agent: Agent, observation: spaces.Dict, envs: int, device: to
     saved = agent.save()
     added, _ = agent.act(rows, agent.initial_carry(envs), "train")
     agent.restore(saved)
-    return layout_of({name: value.unsqueeze(0) for name, value in (rows | added).items()})
+    kept = {name: value for name, value in (rows | added).items() if name not in agent.transient}
+    return layout_of({name: value.unsqueeze(0) for name, value in kept.items()})
 
 
 def blank(space: spaces.Space, envs: int) -> np.ndarray:

@@ -48,7 +48,7 @@ class Rehearsal:
 
     def learn(self, agent: Agent, chunk: Chunk) -> Iterator[Learned]:
         """Remember a chunk's rows, then make the updates that are due, one at a time."""
-        self.replay.add({key: rows[:-1] for key, rows in chunk.rows.items()})
+        self.replay.add({key: rows[:-1] for key, rows in chunk.rows.items() if key not in agent.transient})
         self.collected += chunk.steps
         self.waited += chunk.steps
         if not self.started:
