@@ -29,7 +29,7 @@ from ..world.rssm import State
 from .base import Agent, Learned, Media, Mode, restore_random
 from .behavior import Behavior, between
 from .compiled import hasten
-from .windows import window_of
+from .windows import refreshed, window_of
 
 Memory = dict[str, Tensor]
 """What the agent remembers from row to row: `deter` and `stoch` of its state, and the `action` it took there."""
@@ -91,12 +91,10 @@ class Dreamer(Agent):
             self.acting = {mode: Graphed(act, [self.generator]) for mode, act in self.acting.items()}
 
     def _steppers(self, optim: OptimConfig) -> dict[str, Stepper]:
-        groups: dict[str, tuple[nn.Module, ...]] = {"model": (self.world,)}
-        behavior = {"actor": self.behavior.actor, "critic": self.behavior.critic}
+        world, actor, critic = self.world, self.behavior.actor, self.behavior.critic
+        groups: dict[str, tuple[nn.Module, ...]] = {"model": (world,), "actor": (actor,), "critic": (critic,)}
         if optim.joint:
-            groups = {"model": (self.world, *behavior.values())}
-        else:
-            groups |= {name: (module,) for name, module in behavior.items()}
+            groups = {"model": (world, actor, critic)}
         return {
             name: Stepper([p for module in modules for p in module.parameters()], getattr(optim, name))
             for name, modules in groups.items()
@@ -238,15 +236,10 @@ class Dreamer(Agent):
     @torch.no_grad()
     def _writeback(self, rows: Batch, state: State, losses: dict[str, Tensor], finite: Tensor) -> Batch:
         """Refreshed latents of the rows (B, T + context), the old ones where nothing was learned."""
-        fresh = self._latents(state)
-        context = rows["is_first"].shape[1] - state.deter.shape[1]
-        written = {}
-        for key, value in fresh.items():
-            old = rows[key]
-            kept = torch.cat([old[:, :context], value], 1) if context else value
-            written[key] = torch.where(finite, kept, old)
+        written = refreshed(rows, self._latents(state), finite)
         if self.replay.prioritised:
             surprise = losses["dyn"] + losses["rep"] + losses["reward"]
+            context = rows["is_first"].shape[1] - surprise.shape[1]
             surprise = torch.cat([surprise[:, :1]] * context + [surprise], 1)
             written["priority"] = torch.where(finite, surprise, torch.zeros_like(surprise))
         return written

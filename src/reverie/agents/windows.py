@@ -28,3 +28,14 @@ def window_of(rows: Batch, observed: Batch, action: Tensor, rssm: RSSM, begin: s
     led = torch.cat([before.unsqueeze(1), action[:, :-1]], 1)
     first = torch.cat([(is_first[:, 0] | forget).unsqueeze(1), is_first[:, 1:]], 1)
     return Window(observed, start, led, first)
+
+
+def refreshed(rows: Batch, fresh: Batch, learned: Tensor) -> Batch:
+    """Columns of a batch (B, T + context) with fresh values (B, T) behind the context; old ones unless `learned`."""
+    written = {}
+    for key, value in fresh.items():
+        old = rows[key]
+        context = old.shape[1] - value.shape[1]
+        kept = torch.cat([old[:, :context], value], 1) if context else value
+        written[key] = torch.where(learned, kept, old)
+    return written
