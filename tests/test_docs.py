@@ -14,15 +14,18 @@ import pytest
 import yaml
 
 import reverie
-from reverie.cli import COMMANDS, resolve
+from reverie.build import DREAMERS
+from reverie.cli import COMMANDS, configured, resolve
 from reverie.config import names, store
 from reverie.config.arguments import (
+    BenchArguments,
     DreamArguments,
     EnvsArguments,
     EvalArguments,
     PlayArguments,
     TrainArguments,
     parse,
+    parse_bench,
     parse_envs,
 )
 from reverie.config.dreamers import GENERATIONS
@@ -38,7 +41,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = Path(reverie.__file__).parent
 DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-KINDS = {"eval": EvalArguments, "play": PlayArguments, "dream": DreamArguments, "envs": EnvsArguments}
+KINDS = {
+    "eval": EvalArguments,
+    "play": PlayArguments,
+    "dream": DreamArguments,
+    "envs": EnvsArguments,
+    "bench": BenchArguments,
+}
 FOREIGN = {"--no-deps"}
 """Options of other programs that the text mentions by themselves."""
 THEIRS = {"gym_MyWorld-v0", "my_module:MyEnv", "minecraft_MineRLTreechop-v0"}
@@ -137,7 +146,11 @@ def test_commands_parse(doc, page_folder):
     for words in commands(doc, "reverie"):
         command, rest = words[0], words[1:]
         assert command in COMMANDS, words
-        if "--help" in rest or (command == "envs" and rest == ["--check"]):
+        if "--help" in rest or (command == "envs" and rest == ["--check"]) or words == ["bench"]:
+            continue
+        if command == "bench":
+            _, arguments, values = parse_bench(rest)
+            check_task(configured(arguments.configs, values).task)
             continue
         if command != "train":
             arguments = parse_envs(rest)[0] if command == "envs" else parse(rest, KINDS[command])
@@ -175,7 +188,7 @@ def test_targets_of_make_exist(doc):
 
 @each_doc
 def test_names_of_options_exist(doc):
-    known = set(options()) | set(names.SHORT) | set(names.meanings())
+    known = set(options()) | set(names.SHORT) | set(names.meanings()) | {names.ON_POLICY}
     for kind in (TrainArguments, *KINDS.values()):
         known |= set(options(kind))
     known |= {name.rpartition(".")[0] for name in options()} | {LOCK}
@@ -230,9 +243,10 @@ def test_every_folder_is_in_the_map_of_the_tree():
 
 def test_metrics_that_are_named_are_written(tmp_path):
     written = set()
-    for preset in ("defaults", "dreamer_v3"):
-        folder = tmp_path / preset
-        small = {"task": "toy_catch", "run__steps": 300, "ppo__features": 16}
+    runs = [("defaults", "imagined"), *(("dreamer_v3", policy) for policy in DREAMERS)]
+    for preset, policy in runs:
+        folder = tmp_path / f"{preset}-{policy}"
+        small = {"task": "toy_catch", "run__steps": 300, "ppo__features": 16, "agent__policy": policy}
         reverie.train(reverie.configure(preset, "debug", logdir=str(folder), **small), quiet=True)
         for line in (folder / "metrics.jsonl").read_text().splitlines():
             written |= set(yaml.safe_load(line))
