@@ -32,6 +32,8 @@ class Collector:
         self.carry = agent.initial_carry(stream.count)
         self.buffer: Batch = {}
         self.rows: Rows = {}
+        self.latest: Batch = {}
+        """The newest row, as the buffer has it."""
 
     def collect(self, steps: int) -> Chunk:
         """`steps` more rows of every environment, acted upon, and the row that follows them."""
@@ -40,14 +42,15 @@ class Collector:
         episodes: list[Episode] = []
         taken = 0
         for t in range(steps):
-            row = self._store(t, steps + 1, self.rows)
+            # the row a chunk ends with begins the next one and is on the device already
+            row = self._store(t, steps + 1, self.latest if t == 0 and self.latest else self.rows)
             added, self.carry = self.agent.act(row, self.carry, self.mode)
             self.stream.send(playable(added["action"], self.stream.action_space))
             self._store(t, steps + 1, added)
             self.rows = self.stream.receive()
             episodes += self.stream.finished
             taken += self.stream.count - int(self.rows["is_first"].sum())
-        self._store(steps, steps + 1, self.rows)
+        self.latest = self._store(steps, steps + 1, self.rows)
         return Chunk(self.buffer, episodes, taken)
 
     def _store(self, t: int, length: int, values: Rows | Batch) -> Batch:
@@ -70,7 +73,7 @@ class Collector:
     def restore(self, saved: dict[str, Any]) -> None:
         """Go on where `state` was taken."""
         if saved:
-            self.rows = self.stream.restore(_arrays(saved["stream"]))
+            self.rows, self.latest = self.stream.restore(_arrays(saved["stream"])), {}
             carry = saved["carry"]
             self.carry = {key: x.to(self.device) for key, x in carry.items()} if isinstance(carry, dict) else carry
 
