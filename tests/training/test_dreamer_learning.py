@@ -76,3 +76,21 @@ def test_pendulum_is_learned_and_held_to_the_end(trained):
     scores = [line["eval/mean_return"] for line in lines if "eval/mean_return" in line]
     assert scores[-1] > -200
     assert min(scores[len(scores) // 2 :]) > -250
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        ("imagined_ppo", {"ppo__epochs": 2, "ppo__minibatch": 640, "ppo__lr": 1e-3}),
+        (
+            "on_policy_ppo",
+            {
+                "run__steps": 40_000, "run__eval_every": 4_000, "replay__ratio": 8, "ppo__rollout": 64, "ppo__lr": 1e-3,
+                "ppo__minibatch": 64, "ppo__epochs": 10, "ppo__gamma": 0.98, "ppo__entropy": 0.0,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_ppo_on_the_world_model_solves_cartpole(trained, policy, options):
+    outcome = trained("cartpole", agent__policy=policy, **options)
+    assert outcome.best_return >= 400
