@@ -21,6 +21,7 @@ LAYERS = [
     "training",
     "tools",
     "build",
+    "reopened",
     "api",
     "bench",
     "cli",

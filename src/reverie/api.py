@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .build import make_parts, make_player, make_run, with_logdir
+from .build import device_of, make_parts, make_run, of_rank, with_logdir
 from .config import owners, store
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
 from .config.schema import Config
+from .nn import ranks
+from .reopened import make_player
 from .tools.player import Player
 from .training.checkpoint import find
 from .training.folder import Lock, check, prepare
@@ -43,18 +45,24 @@ def configure(*presets: str, **options: Any) -> Config:
 def train(config: Config | None = None, *, resume: bool = False, quiet: bool = False) -> Outcome:
     """Train as the configuration says (the default is a small Dreamer on CartPole) and say what was reached."""
     config = with_logdir(config or stacked(DEFAULT))
-    check(config, resume)
-    parts = make_parts(config)
-    try:
-        with Lock(Path(config.logdir)):
-            folder = prepare(config, resume)
-            run = make_run(config, folder, parts, resume, quiet)
-            try:
-                run.train()
-            finally:
-                run.logger.close()
-    finally:
-        parts.close()
+    with ranks.joined(device_of(config)):
+        config, quiet = of_rank(config), quiet or ranks.number() > 0
+        check(config, resume)
+        parts = make_parts(config)
+        try:
+            if ranks.number():
+                ranks.wait()  # for the first process, in whose folder those of the others are
+            with Lock(Path(config.logdir)):
+                folder = prepare(config, resume)
+                if not ranks.number():
+                    ranks.wait()
+                run = make_run(config, folder, parts, resume, quiet)
+                try:
+                    run.train()
+                finally:
+                    run.logger.close()
+        finally:
+            parts.close()
     return Outcome(
         logdir=folder,
         step=run.counters.step,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import time
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
-import gymnasium
 import torch
 from gymnasium import spaces
 
-from .agents.base import Agent, Mode
+from .agents.base import Agent
 from .agents.dreamer import Dreamer
 from .agents.latent_ppo import DreamPPO, LatentPPO
 from .agents.ppo import PPO
@@ -30,9 +29,8 @@ from .data.select import Weighting
 from .data.storage import Storage, check_fit, place_of, suited
 from .envs.form import is_image
 from .envs.process import core_count
-from .envs.registry import find, frames_per_step, import_modules, make_own_env
+from .envs.registry import find, frames_per_step, import_modules
 from .envs.rows import RowStream
-from .envs.translation import Translation
 from .envs.vector import make_vector
 from .log.logger import Logger, Sink
 from .log.sinks.jsonl import JsonlSink
@@ -41,14 +39,12 @@ from .log.sinks.tensorboard import TensorBoardSink
 from .log.sinks.terminal import TerminalSink
 from .log.sinks.videos import VideosSink
 from .log.sinks.wandb import WandbSink
-from .tools.dream import Stretch, dreams
-from .tools.player import Player
+from .nn import ranks
 from .training import checkpoint
-from .training.evaluate import Evaluation, Evaluator
+from .training.evaluate import Evaluator
 from .training.loop import Run
 from .training.opening import layout_of_rows, size_of_agent, size_of_replay
 from .training.rehearsal import Rehearsal
-from .world.dream import Dream
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's `mallopt`."""
@@ -56,6 +52,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 DREAMERS = {"imagined": Dreamer, "on_policy_ppo": LatentPPO, "imagined_ppo": DreamPPO}
 """How actor and critic learn -> the agent."""
 
+RANK_SEED = 7919
+"""Added to the seeds of environments and replay for each process that learns along."""
 EVAL_SEED = 1_000_003
 """Added to the seed of evaluation environments, so that they show other episodes than training's."""
 
@@ -64,9 +62,12 @@ def device_of(config: Config) -> torch.device:
     """The device that the configuration names, or the best there is."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch sees no GPU here; use --device cpu or auto")
-    if config.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(config.device)
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(kind if config.device == "auto" else config.device)
+    if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))  # torchrun starts one process for each GPU
+        torch.cuda.set_device(device)
+    return device
 
 
 def with_logdir(config: Config) -> Config:
@@ -79,10 +80,23 @@ def with_logdir(config: Config) -> Config:
     return replace(config, logdir=next(each for each in names if not Path(each).exists()))
 
 
+def of_rank(config: Config) -> Config:
+    """The configuration for this one of several processes that learn together.
+
+    The first is an ordinary run. The others keep their part in a folder of its folder, and neither evaluate nor report.
+    """
+    logdir, number = ranks.agreed(config.logdir), ranks.number()
+    if not number:
+        return config
+    run = replace(config.run, eval_every=0, eval_at_end=False, goal=None)
+    log = replace(config.log, tensorboard=False, mlflow=False, wandb=False)
+    return replace(config, logdir=f"{logdir}/rank-{number}", run=run, log=log)
+
+
 def make_stream(config: Config, training: bool = True, count: int | None = None) -> RowStream:
     """The stream of rows that the agent learns from, or the one it is evaluated on."""
     count = count or config.envs.count
-    seed = config.seed if training else config.seed + EVAL_SEED
+    seed = config.seed + RANK_SEED * ranks.number() + EVAL_SEED * (not training)
     # a suite's own vector environment may be for training alone, since it is not made to be filmed
     native = config.envs.backend == "native" and not training
     settings = replace(config.envs, backend="auto") if native else config.envs
@@ -165,6 +179,7 @@ def make_parts(config: Config) -> Parts:
         stream = unless_made.enter_context(closing(make_stream(config)))
         tune_cpu(config, stream.observation_space)
         agent = make_agent(config, stream.observation_space, stream.action_space, device)
+        ranks.alike(agent)
         opening = [f"{config.agent.name} on {device.type}: {size_of_agent(agent)}"]
         storage: Storage | None = None
         if isinstance(agent, Dreamer):
@@ -223,42 +238,11 @@ def make_rehearsal(config: Config, folder: Path, device: torch.device, storage: 
         selectors={"streams": 1.0} if settings.start == "carried" else shares,
         storage=storage,
         folder=folder / "replay",
-        seed=config.seed,
+        seed=config.seed + RANK_SEED * ranks.number(),
         context=int(settings.start == "stored"),
         weighting=Weighting(ends=settings.ends, scale=settings.recency, alpha=settings.alpha),
     )
     return Rehearsal(replay, settings, folder)
-
-
-def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, seed: int = 0) -> Evaluation:
-    """Episodes played by the agent of a checkpoint."""
-    device, saved = device_of(config), checkpoint.load(file)
-    # other episodes than those by which the best checkpoint was chosen
-    shifted = replace(config, seed=config.seed + seed + EVAL_SEED)
-    evaluator = Evaluator(make_stream(shifted, False, min(config.run.eval_envs, episodes)), device, episodes)
-    try:
-        agent = make_agent(config, *evaluator.stream.spaces, device)
-        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
-        result = evaluator.evaluate(agent, mode)
-        assert result is not None
-        return result
-    finally:
-        evaluator.close()
-
-
-def dream_checkpoint(
-    config: Config, file: Path, episodes: int, stretch: Stretch, mode: Mode, seed: int = 0
-) -> tuple[list[Dream], int]:
-    """Dreams of episodes played by the agent of a checkpoint, and the step it was written at."""
-    device, saved = device_of(config), checkpoint.load(file)
-    # rows as training shows them, whose rewards and ends the world model has learned, of other episodes
-    stream = make_stream(replace(config, seed=config.seed + seed + EVAL_SEED), count=episodes)
-    try:
-        agent = make_agent(config, *stream.spaces, device)
-        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
-        return dreams(agent, stream, stretch, mode, device), int(saved["counters"]["step"])
-    finally:
-        stream.close()
 
 
 def choices(space: spaces.Space) -> int:
@@ -275,18 +259,3 @@ def make_evaluator(config: Config, device: torch.device) -> Evaluator | None:
     count = min(config.run.eval_envs, config.run.eval_episodes)
     stream = make_stream(config, training=False, count=count)
     return Evaluator(stream, device, config.run.eval_episodes, config.run.eval_videos)
-
-
-def make_task_env(config: Config) -> gymnasium.Env:
-    """An environment of the task as it is evaluated, showing and taking what it does by itself."""
-    return make_own_env(config.task, config.env, False, config.imports)
-
-
-def make_player(config: Config, file: Path, env: gymnasium.Env | None = None) -> Player:
-    """The agent of a checkpoint, ready to act in environments of its task; `env` is one if one is there already."""
-    device, saved = device_of(config), checkpoint.load(file)
-    with make_task_env(config) if env is None else nullcontext(env) as own:
-        translation = Translation(own, config.env, find(config.task)[0].handles)
-    agent = make_agent(config, translation.observation_space, translation.action_space, device)
-    checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
-    return Player(agent, translation, partial(make_task_env, config), device)

@@ -82,6 +82,8 @@ def train(words: list[str]) -> int:
     from .api import train as run_training
 
     outcome = run_training(config, resume=resume)
+    if os.environ.get("RANK", "0") != "0":  # torchrun's other processes leave the word to the first
+        return 0
     logdir = shlex.quote(str(outcome.logdir))
     print()
     if outcome.interrupted:
@@ -135,7 +137,7 @@ def evaluate(words: list[str]) -> int:
     """Evaluate the agent of a run."""
     arguments = parse(words, EvalArguments)
     config = stored_config(arguments.logdir, arguments.device)
-    from .build import evaluate_checkpoint
+    from .reopened import evaluate_checkpoint
     from .training.checkpoint import find
 
     file = find(Path(arguments.logdir), arguments.checkpoint)
@@ -155,7 +157,7 @@ def play(words: list[str]) -> int:
     """Play episodes in a window or into GIFs."""
     arguments = parse(words, PlayArguments)
     config = stored_config(arguments.logdir, arguments.device)
-    from .build import make_player, make_task_env
+    from .reopened import make_player, make_task_env
     from .tools.play import Show, open_screen, save_gif
     from .tools.play import play as episodes_of
     from .training.checkpoint import find
@@ -183,7 +185,7 @@ def dream(words: list[str]) -> int:
     """Show what the world model of a run predicts."""
     arguments = parse(words, DreamArguments)
     config = stored_config(arguments.logdir, arguments.device)
-    from .build import dream_checkpoint
+    from .reopened import dream_checkpoint
     from .tools.dream import Stretch, figures, save_gifs
     from .training.checkpoint import find
 
@@ -226,6 +228,7 @@ def bench(words: list[str]) -> int:
     """Measure how fast a part of training is."""
     subject, arguments, values = parse_bench(words)
     config = configured(arguments.configs, values)
+    owners.check_subject(subject, config, arguments.parts)
     from .bench import measured
     from .tools.bench_table import table
 

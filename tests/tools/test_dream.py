@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 import reverie
-from reverie import build
+from reverie import build, reopened
 from reverie.cli import run
 from reverie.config.errors import UserError
 from reverie.config.store import load
@@ -29,7 +29,7 @@ def counter(tmp_path_factory) -> Path:
 
 def dreamt(folder: Path, stretch: Stretch, episodes: int = 2):
     file = folder / "checkpoints/latest.pt"
-    return build.dream_checkpoint(load(folder), file, episodes, stretch, "eval")[0]
+    return reopened.dream_checkpoint(load(folder), file, episodes, stretch, "eval")[0]
 
 
 @pytest.mark.parametrize(

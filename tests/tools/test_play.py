@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie import build
+from reverie import reopened
 from reverie.config.store import load
 from reverie.tools.play import Played, Show, Window, note, open_screen, play
 
@@ -34,8 +34,8 @@ class Counting:
 
 def played(trained, show, episodes=2):
     config = load(trained)
-    with build.make_task_env(config) as env, show:
-        player = build.make_player(config, trained / "checkpoints/latest.pt", env)
+    with reopened.make_task_env(config) as env, show:
+        player = reopened.make_player(config, trained / "checkpoints/latest.pt", env)
         return list(play(player, env, episodes, 0, False, show))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import reverie
-from reverie import build
+from reverie import reopened
 from reverie.envs import registry
 
 SOURCE = """
@@ -111,8 +111,8 @@ def test_environments_are_built_once(trained, worlds):
     worlds.World.built = 0
     reverie.load(folder)
     assert worlds.World.built == 1
-    with build.make_task_env(config) as env:
-        build.make_player(config, file, env)
+    with reopened.make_task_env(config) as env:
+        reopened.make_player(config, file, env)
     assert worlds.World.built == 2
-    build.evaluate_checkpoint(config, file, 2, "eval")
+    reopened.evaluate_checkpoint(config, file, 2, "eval")
     assert worlds.World.built == 2 + min(config.run.eval_envs, 2)

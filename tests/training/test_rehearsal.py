@@ -53,7 +53,8 @@ def chunk_of(start, resets=0):
 
 def updates(rehearsal, pupil, rounds, start=0, resets=0):
     """How many updates each round brings."""
-    return [len(list(rehearsal.learn(pupil, chunk_of(start + i, resets)))) for i in range(rounds)]
+    chunks = (chunk_of(start + i, resets) for i in range(rounds))
+    return [len(list(rehearsal.learn(pupil, chunk, chunk.steps))) for chunk in chunks]
 
 
 def test_rows_replayed_follow_the_steps_taken(tmp_path):

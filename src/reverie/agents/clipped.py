@@ -12,6 +12,7 @@ from ..config.dreamer import StepConfig
 from ..config.schema import PPOConfig
 from ..data.rows import Batch
 from ..losses import ppo as losses
+from ..nn import ranks
 from ..nn.optim import Stepper
 from .behavior import Behavior
 
@@ -95,7 +96,7 @@ class ClippedUpdates:
 
     def _moved_too_far(self, seen: list[Tensor]) -> bool:
         limit = self.config.target_kl
-        return limit > 0 and bool(torch.stack(seen)[:, METRICS.index("approx_kl")].mean() > limit)
+        return limit > 0 and bool(ranks.average_(torch.stack(seen)[:, METRICS.index("approx_kl")].mean()) > limit)
 
     def schedule(self, progress: float) -> None:
         """Learning rate and clip range, lowered linearly where the configuration asks for it."""

@@ -18,6 +18,7 @@ from ..config.dreamer import OptimConfig
 from ..config.errors import UserError
 from ..config.schema import Config
 from ..data.rows import Batch
+from ..nn import ranks
 from ..nn.actions import ActionCode, ActionDist, Policy
 from ..nn.graph import Graphed
 from ..nn.layers import Layers
@@ -61,7 +62,7 @@ class Dreamer(Agent):
         self.behavior = Behavior(self.world.features, policy, behavior, make, world.bins)
         self.to(device)
         self.in_half = in_half(world.precision, device) and (world.precision != "auto" or device.type == "cuda")
-        self.generator = torch.Generator(device).manual_seed(config.seed)
+        self.generator = torch.Generator(device).manual_seed(config.seed + ranks.number())
         self.steppers = self._steppers(config.optim)
         self.lr_end = config.optim.lr_end
         self.acted = 0
@@ -86,7 +87,7 @@ class Dreamer(Agent):
             fast = "off" if not on_gpu else "compile" if has_triton() else "graph"
         if fast == "compile":
             hasten(self.world, self.behavior, *self.steppers.values())
-        if on_gpu and fast != "off":
+        if on_gpu and fast != "off" and ranks.count() == 1:
             self.updating = Graphed(self._update, [self.generator])
             self.acting = {mode: Graphed(act, [self.generator]) for mode, act in self.acting.items()}
 
@@ -199,7 +200,7 @@ class Dreamer(Agent):
         metrics["train/skipped"] = self.skipped.float()
         metrics |= self._afterwards(state, window)
         self.measured = tuple(metrics)
-        found = {"measured": torch.stack(list(metrics.values())).detach()}
+        found = {"measured": ranks.average_(torch.stack(list(metrics.values())).detach())}
         return found | self._writeback(rows, state, losses, finite) | self._carried(rows, state, finite)
 
     def _afterwards(self, state: State, window: Window) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from ..config.schema import PPOConfig
 from ..data.rows import Batch
 from ..losses import ppo as losses
 from ..losses.returns import lambda_return
+from ..nn import ranks
 from ..nn.optim import FlatAdam
 from ..nn.precision import in_half
 from ..nn.scale import ReturnScale
@@ -41,7 +42,7 @@ class PPO(Agent):
         self.net = ActorCritic(observation_space, action_space, config, half).to(device)
         self.reward_scale = ReturnScale(envs, config.gamma).to(device) if config.normalize_reward else None
         self.optimizer = FlatAdam(self.net.parameters(), config.lr, config.adam_eps)
-        self.generator = torch.Generator(device).manual_seed(seed)
+        self.generator = torch.Generator(device).manual_seed(seed + ranks.number())
         self.clip = config.clip
 
     @torch.inference_mode()
@@ -108,7 +109,7 @@ class PPO(Agent):
 
     def _moved_too_far(self, seen: list[Tensor]) -> bool:
         limit = self.config.target_kl
-        return limit > 0 and bool(torch.stack(seen)[:, METRICS.index("approx_kl")].mean() > limit)
+        return limit > 0 and bool(ranks.average_(torch.stack(seen)[:, METRICS.index("approx_kl")].mean()) > limit)
 
     def save(self) -> dict[str, Any]:
         """Weights, statistics, optimiser and random state."""

@@ -135,7 +135,7 @@ class BenchArguments:
     repeats: int = 5
     """How often each figure is measured; the median is told."""
     seconds: float = 5.0
-    """How long each figure is measured, all repeats together; slow calls are made once for each repeat."""
+    """How long each figure is measured, all repeats together; what takes longer is measured once."""
     parts: bool = False
     """Of a Dreamer's learner also show where the time goes."""
     json: bool = False

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config.dreamer import StepConfig
+from . import ranks
 
 BETAS = (0.9, 0.999)
 """How slowly the running averages of gradients and of their squares move."""
@@ -66,7 +67,7 @@ class FlatAdam(Flat):
         self.gradient.zero_()
         loss.backward()
         with torch.no_grad():
-            norm = self.gradient.norm()
+            norm = ranks.average_(self.gradient).norm()
             if max_norm > 0:
                 self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
             self.count += 1
@@ -109,8 +110,8 @@ class Stepper(Flat):
 
     @torch.no_grad()
     def norm(self) -> Tensor:
-        """The length of the gradient; not finite if any of it is not."""
-        return self.gradient.norm()
+        """The length of the gradient, first averaged over all processes; not finite if any of it is not."""
+        return ranks.average_(self.gradient).norm()
 
     @torch.no_grad()
     def step(self, norm: Tensor, finite: Tensor) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from . import ranks
+
 
 class RunningNorm(nn.Module):
     """Values to mean 0 and deviation 1 by the statistics of everything seen so far, cut at `limit`."""
@@ -29,10 +31,11 @@ class RunningNorm(nn.Module):
     def update(self, x: Tensor) -> None:
         """Merge a batch (..., size) into the statistics (Chan et al.'s parallel form)."""
         x = x.reshape(-1, x.shape[-1]).double()
-        count = x.shape[0]
-        delta = x.mean(0) - self.mean
+        count = x.shape[0] * ranks.count()
+        mean = ranks.average_(x.mean(0))
+        delta = mean - self.mean
         total = self.count + count
-        spread = self.var * self.count + x.var(0, unbiased=False) * count
+        spread = self.var * self.count + ranks.average_((x - mean).square().mean(0)) * count
         self.var.copy_((spread + delta.square() * self.count * count / total) / total)
         self.mean.add_(delta * count / total)
         self.count.copy_(total)
@@ -79,7 +82,7 @@ class ReturnRange(nn.Module):
     @torch.no_grad()
     def forward(self, returns: Tensor) -> Tensor:
         """The range as one number, after these returns have entered it; those that are not finite leave it."""
-        found = torch.quantile(returns.detach().float().flatten(), self.at)
+        found = torch.quantile(ranks.gathered(returns.detach().float().flatten()), self.at)
         finite = found.isfinite().all()
         for edge, new in zip((self.low, self.high), found):
             edge.copy_(torch.where(finite, edge.lerp(new, self.rate), edge))

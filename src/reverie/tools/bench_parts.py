@@ -161,13 +161,14 @@ def anatomy(agent: Dreamer, rehearsal: Rehearsal, watch: Stopwatch, whole: float
     """The milliseconds of each part, forward and with gradients, and its share of those of a `whole` update."""
     watch = watch.shorter(SHARE)
     in_graphs = isinstance(agent.updating, Graphed)
-    found = []
+    found: list[dict[str, Any]] = []
     for part in Anatomy(agent, rehearsal).parts():
         graph = in_graphs and not part.on_host
         forward = milliseconds(part.name, part.forward, agent, watch, graph)
         both = milliseconds(part.name, part.both, agent, watch, graph) if part.goals else None
-        found.append({"part": part.name, "forward_ms": forward, "ms": both or forward})
-    return [each | {"share": each["ms"] / whole} for each in found]
+        spent = both or forward
+        found.append({"part": part.name, "forward_ms": forward, "ms": spent, "share": spent / whole})
+    return found
 
 
 def milliseconds(name: str, function: Callable[[], Any], agent: Dreamer, watch: Stopwatch, graph: bool) -> float:

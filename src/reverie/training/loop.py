@@ -14,6 +14,7 @@ from ..data.counters import Counters
 from ..log.dreams import COLUMNS, FPS, film, scenes
 from ..log.logger import Logger
 from ..log.video import reel
+from ..nn import ranks
 from . import checkpoint
 from .evaluate import Evaluator
 from .interrupt import Interrupt
@@ -46,7 +47,7 @@ class Run:
         self.logger.start(self.counters)
         with self.stop:
             self.evaluate()  # one that an interruption has left due
-            while not self.finished and not self.stop.raised:
+            while not self.over():
                 step = self.counters.step
                 self.round()
                 self.counters.elapsed = self.logger.elapsed
@@ -59,12 +60,13 @@ class Run:
         """Collect one chunk of rows and learn from it."""
         self.agent.schedule(self.counters.progress)
         chunk = self.collector.collect(self.agent.rollout)
-        self.counters.step += chunk.steps
-        self.counters.frames += chunk.steps * self.frames_per_step
+        steps = int(ranks.sums([chunk.steps], self.agent.generator.device)[0])
+        self.counters.step += steps
+        self.counters.frames += steps * self.frames_per_step
         self.counters.episodes += sum(not episode.broken for episode in chunk.episodes)
         self.logger.episodes(chunk.episodes)
         self.learned(self.agent.learn_rollout(chunk.rows))
-        for learned in self.rehearsal.learn(self.agent, chunk) if self.rehearsal else ():
+        for learned in self.rehearsal.learn(self.agent, chunk, steps) if self.rehearsal else ():
             self.learned(learned)
 
     def learned(self, learned: Learned) -> None:
@@ -117,6 +119,10 @@ class Run:
         self.logger.add(media.metrics)
         for name, dream in media.dreams.items() if self.config.eval_videos else ():
             self.logger.video(name, film(scenes(dream, min(self.config.eval_videos, COLUMNS))), FPS)
+
+    def over(self) -> bool:
+        """Whether to stop: as soon as one of the processes that learn together wants to, all of them do."""
+        return ranks.sums([self.finished or self.stop.raised], self.agent.generator.device)[0] > 0
 
     @property
     def finished(self) -> bool:

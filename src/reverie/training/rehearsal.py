@@ -19,6 +19,7 @@ from ..data.disk import Archive
 from ..data.replay import Replay
 from ..data.rows import Batch
 from ..data.select import Uniform, Weighting
+from ..nn import ranks
 
 LOG = logging.getLogger("reverie")
 
@@ -39,6 +40,10 @@ class Rehearsal:
         self.replay, self.config, self.folder = replay, config, folder
         self.archive = Archive(folder / "replay") if config.save else None
         self.length = config.length + int(config.start == "stored")
+        self.batch, left = divmod(config.batch, ranks.count())
+        """Windows of a batch that this process learns from."""
+        if left:
+            raise UserError(f"--replay.batch {config.batch} does not divide into {ranks.count()} processes")
         self.collected = 0
         self.waited = 0
         self.due = 0.0
@@ -46,18 +51,21 @@ class Rehearsal:
         self.updates = 0
         self.dumps = 0
 
-    def learn(self, agent: Agent, chunk: Chunk) -> Iterator[Learned]:
-        """Remember a chunk's rows, then make the updates that are due, one at a time."""
+    def learn(self, agent: Agent, chunk: Chunk, steps: int) -> Iterator[Learned]:
+        """Remember a chunk's rows, then make the updates that are due, one at a time.
+
+        `steps` were collected since the last time, by all processes that learn together; each makes the same updates.
+        """
         self.replay.add({key: rows[:-1] for key, rows in chunk.rows.items() if key not in agent.transient})
-        self.collected += chunk.steps
-        self.waited += chunk.steps
+        self.collected += steps
+        self.waited += steps
         if not self.started:
-            self.started = self.collected >= max(self.config.warmup, self.config.prefill) and self.replay.ready(
-                self.config.batch, self.length
-            )
+            enough = self.collected >= max(self.config.warmup, self.config.prefill)
+            ready = enough and self.replay.ready(self.batch, self.length)
+            self.started = ranks.sums([ready], self.replay.device)[0] == ranks.count()
             self.due += self.config.pretrain * self.started
         if self.started:
-            self.due += chunk.steps * self.config.ratio / (self.config.batch * self.config.length)
+            self.due += steps * self.config.ratio / (self.config.batch * self.config.length)
         if self.waited < self.config.train_every:
             return
         self.waited = 0
@@ -67,7 +75,7 @@ class Rehearsal:
 
     def update(self, agent: Agent) -> Learned:
         """One update on sampled windows, and what it found out about them written back."""
-        batch = self.replay.sample(self.config.batch, self.length)
+        batch = self.replay.sample(self.batch, self.length)
         learned = agent.learn_replay(batch)
         self.replay.update(batch["index"], learned.writeback)
         self.updates += 1
@@ -83,7 +91,7 @@ class Rehearsal:
         generator = torch.Generator(self.replay.place).manual_seed(self.updates)
         selection = Uniform(replace(self.replay.ring, generator=generator), Weighting())
         length = max(self.length, min(LOOK, (self.replay.total - self.replay.first) // 2))
-        batch = self.replay.sample(self.config.batch, length, selection)
+        batch = self.replay.sample(self.batch, length, selection)
         return batch | {"continues": torch.zeros_like(batch["is_first"][:, 0])}
 
     def _check(self, failed: int, batch: Batch) -> None:
@@ -114,7 +122,7 @@ class Rehearsal:
             setattr(self, name, saved[name])
         if self.archive is not None:
             self.archive.load(self.replay, saved["replay"])
-        if not self.replay.ready(self.config.batch, self.length):
+        if not self.replay.ready(self.batch, self.length):
             self.started, self.collected = False, 0
 
 

@@ -1,0 +1,67 @@
+"""Agents of finished runs, put together again from a checkpoint: to be evaluated, to dream, to play."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import gymnasium
+
+from .agents.base import Mode
+from .build import EVAL_SEED, device_of, make_agent, make_stream
+from .config.schema import Config
+from .envs.registry import find, make_own_env
+from .envs.translation import Translation
+from .tools.dream import Stretch, dreams
+from .tools.player import Player
+from .training import checkpoint
+from .training.evaluate import Evaluation, Evaluator
+from .world.dream import Dream
+
+
+def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, seed: int = 0) -> Evaluation:
+    """Episodes played by the agent of a checkpoint."""
+    device, saved = device_of(config), checkpoint.load(file)
+    # other episodes than those by which the best checkpoint was chosen
+    shifted = replace(config, seed=config.seed + seed + EVAL_SEED)
+    evaluator = Evaluator(make_stream(shifted, False, min(config.run.eval_envs, episodes)), device, episodes)
+    try:
+        agent = make_agent(config, *evaluator.stream.spaces, device)
+        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+        result = evaluator.evaluate(agent, mode)
+        assert result is not None
+        return result
+    finally:
+        evaluator.close()
+
+
+def dream_checkpoint(
+    config: Config, file: Path, episodes: int, stretch: Stretch, mode: Mode, seed: int = 0
+) -> tuple[list[Dream], int]:
+    """Dreams of episodes played by the agent of a checkpoint, and the step it was written at."""
+    device, saved = device_of(config), checkpoint.load(file)
+    # rows as training shows them, whose rewards and ends the world model has learned, of other episodes
+    stream = make_stream(replace(config, seed=config.seed + seed + EVAL_SEED), count=episodes)
+    try:
+        agent = make_agent(config, *stream.spaces, device)
+        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+        return dreams(agent, stream, stretch, mode, device), int(saved["counters"]["step"])
+    finally:
+        stream.close()
+
+
+def make_task_env(config: Config) -> gymnasium.Env:
+    """An environment of the task as it is evaluated, showing and taking what it does by itself."""
+    return make_own_env(config.task, config.env, False, config.imports)
+
+
+def make_player(config: Config, file: Path, env: gymnasium.Env | None = None) -> Player:
+    """The agent of a checkpoint, ready to act in environments of its task; `env` is one if one is there already."""
+    device, saved = device_of(config), checkpoint.load(file)
+    with make_task_env(config) if env is None else nullcontext(env) as own:
+        translation = Translation(own, config.env, find(config.task)[0].handles)
+    agent = make_agent(config, translation.observation_space, translation.action_space, device)
+    checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+    return Player(agent, translation, partial(make_task_env, config), device)
