@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -41,15 +42,20 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def own_temporary_folder(tmp_path, monkeypatch):
-    """Temporary files go where the test can see what stays."""
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+def nothing_stays(tmp_path, monkeypatch):
+    """No temporary folder and no other file is left behind."""
+    made = []
+
+    class Noted(tempfile.TemporaryDirectory):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            made.append(Path(self.name))
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", Noted)
     monkeypatch.chdir(tmp_path)
     yield
-    assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
-    ours = [path.name for path in (tmp_path / "temporary").iterdir() if path.name.startswith("reverie")]
-    assert not ours  # what torch's compiler keeps there is its own affair
+    assert not [path for path in made if path.exists()]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("subject", "options", "names"), CASES, ids=lambda each: each if isinstance(each, str) else "")
@@ -118,7 +124,7 @@ def test_the_table_has_the_parts_below_the_figures(call):
 
 
 def test_files_lie_in_the_logdir_while_they_are_needed(call, tmp_path):
-    assert call("bench", "replay", *DREAMER, *SHORT, "--replay.storage", "disk", "--logdir", "temporary")[0] == 0
+    assert call("bench", "replay", *DREAMER, *SHORT, "--replay.storage", "disk", "--logdir", str(tmp_path))[0] == 0
 
 
 def test_help_names_the_subjects_and_the_options(call):
