@@ -104,3 +104,9 @@ def test_a_run_without_a_checkpoint_starts_from_the_beginning(trained, tmp_path)
     new.mkdir()
     shutil.copy(trained / "config.yaml", new)
     assert reverie.resume(new).step >= 512
+
+
+def test_a_run_that_reaches_its_goal_says_so(call, tmp_path):
+    words = ("train", "--configs", "cartpole_ppo", "debug", "--log.display", "plain", "--run.eval_every", "64")
+    status, out, _ = call(*words, "--run.goal", "-1", "--logdir", str(tmp_path / "run"))
+    assert status == 0 and "It ended early: its goal is reached." in out

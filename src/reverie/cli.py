@@ -91,6 +91,8 @@ def train(words: list[str]) -> int:
         print(f"Continue:   {program('reverie')} train --resume --logdir {logdir}")
         return 0
     print(f"Trained for {outcome.step:,} steps and {outcome.episodes:,} episodes in {outcome.elapsed:.0f} s.")
+    if outcome.step < config.run.steps:
+        print("It ended early: its goal is reached.")
     if outcome.episodes:
         print(f"Return of the last training episodes: {outcome.recent_return:.1f}")
     if outcome.evaluation:
