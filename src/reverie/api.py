@@ -38,7 +38,7 @@ def configure(*presets: str, **options: Any) -> Config:
     """A configuration from presets and options; dots in names of options are written as two underscores."""
     dotted = {name.replace("__", "."): value for name, value in options.items()}
     config = replaced(stacked(presets), dotted)
-    owners.check_presets(presets, config.agent.name)
+    owners.check_presets(presets, config)
     return config
 
 

@@ -65,7 +65,10 @@ def device_of(config: Config) -> torch.device:
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(kind if config.device == "auto" else config.device)
     if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))  # torchrun starts one process for each GPU
+        number, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if number >= there:
+            raise UserError(f"torchrun started more processes than the {there} GPUs here: lower --nproc_per_node")
+        device = torch.device("cuda", number)
         torch.cuda.set_device(device)
     return device
 
@@ -88,7 +91,7 @@ def of_rank(config: Config) -> Config:
     logdir, number = ranks.agreed(config.logdir), ranks.number()
     if not number:
         return config
-    run = replace(config.run, eval_every=0, eval_at_end=False, goal=None)
+    run = replace(config.run, eval_every=0, eval_at_end=False, goal=None, stop_at=None)
     log = replace(config.log, tensorboard=False, mlflow=False, wandb=False)
     return replace(config, logdir=f"{logdir}/rank-{number}", run=run, log=log)
 
@@ -224,6 +227,8 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
         checkpoint.restored(latest, lambda: run.restore(saved))
         best = latest.with_name("best.pt")  # it may be newer than the latest, if the run was killed
         run.best = max(run.best, checkpoint.load(best)["best"]) if best.exists() else run.best
+    if resume and ranks.count() > 1:
+        run.follow_first()
     return run
 
 

@@ -92,7 +92,7 @@ def train(words: list[str]) -> int:
         return 0
     print(f"Trained for {outcome.step:,} steps and {outcome.episodes:,} episodes in {outcome.elapsed:.0f} s.")
     if outcome.step < config.run.steps:
-        print("It ended early: its goal is reached.")
+        print("It ended early: its goal is reached (--run.goal, --run.stop_at; none goes on).")
     if outcome.episodes:
         print(f"Return of the last training episodes: {outcome.recent_return:.1f}")
     if outcome.evaluation:
@@ -130,7 +130,7 @@ def configured(presets: tuple[str, ...], values: dict[str, Any], stored: Config 
     base = stacked(presets or (() if stored or "task" in values else DEFAULT), stored)
     given = names.spelled_out(values, values.get("agent.name", base.agent.name))
     config = replaced(base, given)
-    owners.check_presets(presets, config.agent.name)
+    owners.check_presets(presets, config)
     owners.warn_of_idle(given, config)
     return config
 

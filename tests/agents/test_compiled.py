@@ -30,7 +30,14 @@ def traced(monkeypatch):
 
 def agent_of(preset, action, observation, fast):
     torch.manual_seed(0)
-    options = {"run.fast": fast, "replay.prefill": 0, "optim.model.warmup": 0, "replay.batch": 2, "replay.length": 5}
+    options = {
+        "run.fast": fast,
+        "replay.prefill": 0,
+        "optim.model.warmup": 0,
+        "optim.model.lr": 1e-2,
+        "replay.batch": 2,
+        "replay.length": 5,
+    }
     return Dreamer(observation, action, replaced(stacked([preset, "debug"]), options), torch.device("cpu"))
 
 
@@ -78,3 +85,11 @@ def test_dreams_use_the_weights_of_the_moment():
         after = agent.behavior.dreaming(rssm)(state, draw, noise)
     assert before[1].argmax(-1).unique().tolist() == [0, 1, 2]
     assert after[1].argmax(-1).ne(1).float().mean() < 0.05  # what is left is the uniform share
+
+
+def test_what_cannot_be_compiled_runs_as_it_is_and_says_why(monkeypatch, caplog):
+    monkeypatch.setattr(compiled, "BACKEND", "no such compiler")
+    agent = agent_of("dreamer_v3", ACTIONS["discrete"], OBSERVATION, "compile")
+    agent.learn_replay(rows_of(agent, OBSERVATION))
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith("updates are not compiled, which is slower: ") and "\n" not in line

@@ -13,7 +13,7 @@ from reverie.config.options import replaced
 from reverie.config.presets import stacked
 
 OBSERVATION = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (3,), np.float32)})
-ACTIONS = {"discrete": spaces.Discrete(3), "continuous": spaces.Box(-2, 2, (2,), np.float32)}
+ACTIONS = {"discrete": spaces.Discrete(3), "continuous": spaces.Box(-3, 1, (2,), np.float32)}
 N, T = 3, 8
 
 

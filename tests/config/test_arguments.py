@@ -109,6 +109,19 @@ def test_the_switch_between_dreams_and_ppo(words, policy):
     assert (config.agent.name, config.agent.policy, config.task) == ("dreamer", policy, "atari_pong")
 
 
+@pytest.mark.parametrize(
+    ("words", "policy"),
+    [
+        ("--ppo_on_policy True --agent.policy imagined", "imagined"),
+        ("--agent.policy imagined --ppo_on_policy", "on_policy_ppo"),
+        ("--ppo_on_policy=yes", "on_policy_ppo"),
+        ("--ppo_on_policy True --configs atari explore", "on_policy_ppo"),
+    ],
+)
+def test_the_last_word_on_the_policy_counts_and_presets_of_ppo_fit(words, policy):
+    assert config_of(f"--configs atari {words}").agent.policy == policy
+
+
 def test_the_switch_needs_a_world_model():
     with pytest.raises(UserError, match="--configs dreamer_v3"):
         config_of("--configs cartpole_ppo --ppo_on_policy True")
@@ -119,6 +132,22 @@ def test_options_of_ppo_are_used_by_a_dreamer_whose_policy_learns_so(caplog):
     assert not caplog.records
     config_of("--configs atari --ppo.lr 1e-3")
     assert "--ppo.lr does nothing here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("words", "idle"),
+    [
+        ("--ppo_on_policy True --ent_coef 0.1", "behavior.entropy"),
+        ("--ppo_on_policy True --ppo.units 8", "ppo.units"),
+        ("--agent.policy imagined_ppo --ppo.gamma 0.9", "ppo.gamma"),
+        ("--agent.policy imagined_ppo --ppo.clip 0.1", ""),
+        ("--ppo_on_policy True --ppo.gamma 0.9", ""),
+        ("--behavior.entropy 0.1", ""),
+    ],
+)
+def test_options_that_a_policy_does_not_use_are_pointed_out(words, idle, caplog):
+    config_of(f"--configs atari {words}")
+    assert [record.message.split()[0] for record in caplog.records] == ([f"--{idle}"] if idle else [])
 
 
 def test_play_takes_all_of_the_guides_options():

@@ -193,3 +193,11 @@ def test_graphs_are_not_kept():
     sample = replay.sample(2, 4)
     replay.update(sample["index"], {"deter": weight * sample["deter"]})
     assert not replay.sample(2, 4)["deter"].requires_grad
+
+
+def test_a_replay_saved_on_another_kind_of_device_goes_on():
+    """Random states of a GPU have 16 bytes and fit no other device: the rows count, and new numbers are drawn."""
+    replay, other = make(), make()
+    replay.add(counted(0, 20, 3))
+    other.restore(replay.state() | {"generator": torch.zeros(16, dtype=torch.uint8)})
+    assert (other.first, other.total) == (0, 20)

@@ -29,6 +29,7 @@ def agent_of(preset):
     options = {
         "replay.prefill": 0,
         "optim.model.warmup": 0,
+        "optim.model.lr": 1e-2,
         "world.precision": "float32",
         "behavior.starts": 0,
         "behavior.horizon": H,
@@ -159,6 +160,7 @@ def test_torchrun_trains_one_agent_and_resumes(tmp_path):
     first = run_together(folder, "--configs", "cartpole", "debug", *words, "--run.steps", "240")
     assert first.returncode == 0, first.stderr[-2000:]
     assert first.stdout.count("Trained for") == 1
+    (folder / "rank-1/checkpoints/latest.pt").unlink()  # as if it had been killed before it could save
     again = run_together(folder, "--resume", "--run.steps", "360")
     assert again.returncode == 0, again.stderr[-2000:]
     saved = [torch.load(path / "checkpoints/latest.pt", weights_only=False) for path in (folder, folder / "rank-1")]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._triton import has_triton
 
 from ..nn.halved import Halved
 from ..nn.optim import Stepper
@@ -16,6 +18,8 @@ from ..world.model import WorldModel
 from ..world.rssm import RSSM, Advance, State
 from ..world.scan import Scan
 from .behavior import Behavior
+
+LOG = logging.getLogger("reverie")
 
 BACKEND = "inductor"
 
@@ -34,6 +38,25 @@ def hasten(world: WorldModel, behavior: Behavior, *steppers: Stepper) -> None:
         behavior.dreaming = Dreaming(world.rssm, behavior)  # type: ignore[method-assign]
     for stepper in steppers:
         _replace(stepper, "step")
+
+
+def manner(fast: str, device: torch.device) -> str:
+    """How updates are to run: `compile`, `graph` or `off`; what cannot be compiled is said and runs as it is."""
+    if fast == "auto":
+        fast = "off" if device.type != "cuda" else "compile" if has_triton() else "graph"
+    if fast == "compile" and (reason := obstacle(device)):
+        LOG.warning("updates are not compiled, which is slower: %s", reason)
+        return "graph"
+    return fast
+
+
+def obstacle(device: torch.device) -> str:
+    """Why nothing can be compiled for a device, in a line; empty if something can."""
+    try:
+        torch.compile(lambda x: (2 * x).sum(), backend=BACKEND)(torch.ones(8, device=device))
+    except Exception as error:  # compilers fail in all kinds of ways
+        return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return ""
 
 
 def _replace(owner: Any, *names: str) -> None:

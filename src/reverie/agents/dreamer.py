@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
-from torch.utils._triton import has_triton
 
 from ..config.dreamer import OptimConfig
 from ..config.errors import UserError
@@ -29,7 +28,7 @@ from ..world.model import Window, WorldModel
 from ..world.rssm import State
 from .base import Agent, Learned, Media, Mode, restore_random
 from .behavior import Behavior, between
-from .compiled import hasten
+from .compiled import hasten, manner
 from .windows import refreshed, window_of
 
 Memory = dict[str, Tensor]
@@ -82,12 +81,10 @@ class Dreamer(Agent):
 
     def _quicken(self, fast: str) -> None:
         """Replace functions by compiled ones, and on a GPU updates and acting by captured graphs."""
-        on_gpu = self.device.type == "cuda"
-        if fast == "auto":
-            fast = "off" if not on_gpu else "compile" if has_triton() else "graph"
+        fast = manner(fast, self.device)
         if fast == "compile":
             hasten(self.world, self.behavior, *self.steppers.values())
-        if on_gpu and fast != "off" and ranks.count() == 1:
+        if self.device.type == "cuda" and fast != "off" and ranks.count() == 1:
             self.updating = Graphed(self._update, [self.generator])
             self.acting = {mode: Graphed(act, [self.generator]) for mode, act in self.acting.items()}
 
@@ -114,7 +111,7 @@ class Dreamer(Agent):
         found = self.acting[mode]({key: rows[key] for key in self.keys} | before)
         after = {name: found.pop(f"carry/{name}") for name in carry}
         if mode == "train":
-            self.acted += len(found["action"])
+            self.acted += len(found["action"]) * ranks.count()
             if self.acted <= self.replay.prefill:
                 found["action"] = self.code.random(len(found["action"]), self.generator)
                 after["action"] = self.code.encode(found["action"])

@@ -76,11 +76,9 @@ class LatentPPO(WorldLearner):
         return self.code.decode(vector)  # other actions than the policy's would have no log-probability
 
     def _kept(self, state: State, policy: ActionDist, vector: Tensor) -> Batch:
-        seen = {
-            "feature": state.feature,
-            "logp": policy.logp(vector),
-            "value": self.behavior.critic.pred(state.feature),
-        }
+        taken = self.code.encode(self.code.decode(vector))  # as rows give it back: rounding counts near a tanh's ends
+        value = self.behavior.critic.pred(state.feature)
+        seen = {"feature": state.feature, "logp": policy.logp(taken), "value": value}
         return super()._kept(state, policy, vector) | seen
 
     def learn_rollout(self, rows: Batch) -> Learned:

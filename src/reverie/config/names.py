@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from .errors import UserError
+from .options import convert
 
 SHORT: dict[str, str] = {
     "num_envs": "envs.count",
@@ -63,7 +64,7 @@ world model's, as the name of the option says, and actor and critic keep theirs.
 
 
 ON_POLICY = "ppo_on_policy"
-SWITCH = {"true": "on_policy_ppo", "1": "on_policy_ppo", "false": "imagined", "0": "imagined"}
+SWITCH = {"true": "on_policy_ppo", "false": "imagined"}
 """What `--ppo_on_policy` may be -> `agent.policy`."""
 
 
@@ -92,11 +93,13 @@ def with_policy(values: dict[str, Any], agent: str) -> dict[str, Any]:
     """The values with the switch between imagination and PPO as the option it stands for."""
     if agent != "dreamer":
         raise UserError(f"--{ON_POLICY} is for a world model, but the agent is {agent}: add --configs dreamer_v3")
-    word = str(values[ON_POLICY]).lower()
-    if word not in SWITCH:
-        raise UserError(f"--{ON_POLICY} {values[ON_POLICY]}: give True or False")
-    rest = {name: value for name, value in values.items() if name != ON_POLICY}
-    return rest | {"agent.policy": SWITCH[word]}
+    found: dict[str, Any] = {}
+    for name, value in values.items():  # in order, since of two names for one option the last counts
+        if name == ON_POLICY:
+            name, value = "agent.policy", SWITCH[str(convert(ON_POLICY, value, bool)).lower()]
+        found.pop(name, None)
+        found[name] = value
+    return found
 
 
 def task_of(env_id: str) -> str:

@@ -16,28 +16,43 @@ OWNERS = {"ppo": "ppo", "world": "dreamer", "behavior": "dreamer", "optim": "dre
 """Group of options -> the agent they are for; the other groups are for all."""
 
 
+NETS = ("ppo.cnn", "ppo.features", "ppo.units", "ppo.layers", "ppo.activation", "ppo.log_std", "ppo.precision",
+        "ppo.value_clip", "ppo.normalize_observation", "ppo.normalize_reward")  # fmt: skip
+"""Options of PPO that its own agent alone uses."""
+IDLE: dict[str, tuple[str, ...]] = {
+    "imagined": (),
+    "imagined_ppo": (*NETS, "ppo.gamma", "ppo.lam", "ppo.target_kl", "ppo.rollout", "behavior.entropy",
+                     "behavior.replay_scale", "behavior.gradient", "behavior.mix", "optim.actor.", "optim.critic."),
+    "on_policy_ppo": (*NETS, "behavior.entropy", "behavior.replay_scale", "behavior.gradient", "behavior.mix",
+                      "behavior.lam", "behavior.horizon", "behavior.starts", "behavior.noise", "behavior.epsilon",
+                      "behavior.return_", "behavior.slow", "optim.actor.", "optim.critic."),
+}  # fmt: skip
+"""How a Dreamer's policy learns -> beginnings of options that then do nothing."""
+
+
 def owner(name: str) -> str | None:
     """The agent that an option is for; None if it is for all."""
     return OWNERS.get(name.partition(".")[0])
 
 
-def check_presets(names: Iterable[str], agent: str) -> None:
+def check_presets(names: Iterable[str], config: Config) -> None:
     """Refuse a preset that sets nothing but options of another agent than the run's."""
     for name in names:
         if name in PRESETS:
-            _check(name, PRESETS[name].values, agent)
+            _check(name, PRESETS[name].values, config)
         elif name.endswith((".yaml", ".yml")):
             values = read_yaml(Path(name))
             below = values.pop("configs", [])
-            check_presets([below] if isinstance(below, str) else below, agent)
-            _check(name, () if below else dotted(values), agent)
+            check_presets([below] if isinstance(below, str) else below, config)
+            _check(name, () if below else dotted(values), config)
         elif "," in name:
-            check_presets(name.split(","), agent)
+            check_presets(name.split(","), config)
 
 
-def _check(name: str, values: Iterable[str], agent: str) -> None:
-    owners = {owner(each) for each in values}
-    if owners and not owners & {None, agent} and agent in OWNERS.values():
+def _check(name: str, values: Iterable[str], config: Config) -> None:
+    owners, agent = {owner(each) for each in values}, config.agent.name
+    used = {None, agent} | ({"ppo"} if uses_ppo(config) else set())
+    if owners and not owners & used and agent in OWNERS.values():
         other = " and ".join(sorted(filter(None, owners)))
         raise UserError(f"preset {name!r} does nothing for the agent {agent}: it sets options of {other} alone")
 
@@ -46,6 +61,9 @@ def warn_of_idle(values: Iterable[str], config: Config) -> None:
     """Say which of the options given one by one the run does not use."""
     agent = config.agent.name
     for name in values:
+        if agent == "dreamer" and name.startswith(IDLE[config.agent.policy]):
+            LOG.warning("--%s does nothing here: the policy is %s", name, config.agent.policy)
+            continue
         if uses_ppo(config) and name.startswith("ppo."):
             continue
         if agent in OWNERS.values() and owner(name) not in (None, agent):

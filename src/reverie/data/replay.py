@@ -247,7 +247,9 @@ class Replay:
         """
         self.total, self.first, self.severed = saved["total"], saved["first"], saved["severed"]
         self.mutable = set(saved["mutable"])
-        self.ring.generator.set_state(saved["generator"].cpu())
+        state = saved["generator"].cpu()
+        if state.numel() == self.ring.generator.get_state().numel():  # that of another kind of device does not fit
+            self.ring.generator.set_state(state)
         self.selection.restore(saved["selection"])
         if self.mapped is not None and self.mapped.present and self.total:
             self._adopt(*self.mapped.open(self.rows, self.envs))

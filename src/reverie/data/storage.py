@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -115,7 +116,8 @@ def free_memory(root: Path = Path("/")) -> int:
     if meminfo.exists():
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
         found.append(int(fields["MemAvailable"].split()[0]) * 1024)
-    return min([*found, *_group_memory(root)])
+    together = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes of torchrun on this machine
+    return min([*found, *_group_memory(root)]) // together
 
 
 def _group_memory(root: Path) -> Iterator[int]:

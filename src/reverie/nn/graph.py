@@ -63,7 +63,9 @@ class Graphed:
             capture = Capture(self.function, inputs, self._side, self.generators)
         except RuntimeError as error:
             self.failed = True
-            LOG.warning("%s runs without a GPU graph, which is slower: %s", name_of(self.function), error)
+            LOG.warning(
+                "%s runs without a GPU graph, which is slower: %s", name_of(self.function), str(error).splitlines()[0]
+            )
             return self._warm(inputs)
         self.captures[form] = capture
         return capture(inputs)

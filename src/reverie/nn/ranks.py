@@ -8,9 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from typing import TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
+
+Thing = TypeVar("Thing")
+
+PATIENCE = timedelta(hours=24)
+"""How long a process waits for the others, which may be evaluating."""
 
 
 def count() -> int:
@@ -29,7 +36,7 @@ def joined(device: torch.device) -> Iterator[None]:
     if int(os.environ.get("WORLD_SIZE", "1")) < 2 or count() > 1:
         yield
         return
-    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield
     finally:
@@ -42,9 +49,9 @@ def wait() -> None:
         distributed.barrier()
 
 
-def agreed(text: str) -> str:
-    """What the first process says."""
-    said = [text]
+def agreed(thing: Thing) -> Thing:
+    """What the first process has."""
+    said = [thing]
     if count() > 1:
         distributed.broadcast_object_list(said)
     return said[0]

@@ -12,7 +12,7 @@ import torch
 
 from ..config.errors import UserError
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "checkpoints"
 
 

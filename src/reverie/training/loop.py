@@ -168,6 +168,22 @@ class Run:
                 self.rehearsal.replay.sever()  # new episodes began, where the environments could not be restored
         self.best, self.evaluated, self.evaluation = saved["best"], saved["evaluated"], saved["evaluation"]
 
+    def follow_first(self) -> None:
+        """Stand where the first of the processes stands that learn together: a kill may part them between two saves."""
+        mine = self.agent.save()
+        standing = {"agent": mine, "counters": self.counters.state_dict(), "evaluated": self.evaluated}
+        first: dict[str, Any] = ranks.agreed(standing)
+        if ranks.number():
+            self.agent.restore(first["agent"] | {name: mine[name] for name in OWN if name in mine})
+            self.counters.load_state_dict(first["counters"])
+            self.evaluated = first["evaluated"]
+        if self.rehearsal is not None:
+            self.rehearsal.follow_first()
+
+
+OWN = ("generator", "acted", "carried")
+"""What of an agent belongs to one process alone."""
+
 
 def crossed(before: int, now: int, every: int) -> bool:
     """Whether a multiple of `every` lies in (before, now]; never if `every` is 0."""

@@ -113,17 +113,28 @@ class Rehearsal:
         """What a checkpoint keeps; the rows themselves go to files beside it."""
         if self.archive is not None:
             self.archive.save(self.replay)
-        counts = {name: getattr(self, name) for name in ("collected", "waited", "due", "started", "updates")}
+        counts = {name: getattr(self, name) for name in PACE}
         return {"replay": self.replay.state(), **counts}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Go on where `state` was taken; without the saved rows the replay fills anew before learning goes on."""
-        for name in ("collected", "waited", "due", "started", "updates"):
+        for name in PACE:
             setattr(self, name, saved[name])
         if self.archive is not None:
             self.archive.load(self.replay, saved["replay"])
         if not self.replay.ready(self.batch, self.length):
             self.started, self.collected = False, 0
+
+    def follow_first(self) -> None:
+        """Learn at the pace of the first process, and only when all of them have enough to learn from."""
+        for name, value in ranks.agreed({name: getattr(self, name) for name in PACE}).items():
+            setattr(self, name, value)
+        ready = self.started and self.replay.ready(self.batch, self.length)
+        self.started = ranks.sums([ready], self.replay.device)[0] == ranks.count()
+
+
+PACE = ("collected", "waited", "due", "started", "updates")
+"""Counts that a checkpoint keeps."""
 
 
 def _plain(value: torch.Tensor) -> np.ndarray:

@@ -1,0 +1,55 @@
+"""Captured functions do what plain ones do. Without a GPU there is nothing to capture."""
+
+import pytest
+import torch
+
+from reverie.nn import graph
+from reverie.nn.graph import Graphed
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+class Counter:
+    """Adds what it is given and a random number to a total of its own."""
+
+    def __init__(self, device, seed=0):
+        self.total = torch.zeros(3, device=device)
+        self.generator = torch.Generator(device).manual_seed(seed)
+
+    def __call__(self, inputs):
+        noise = torch.rand(3, generator=self.generator, device=self.total.device)
+        self.total += inputs["x"] + noise
+        return {"total": self.total.clone(), "noise": noise}
+
+
+def test_names_for_people():
+    assert graph.name_of(Counter("cpu").__call__) == "call"
+    assert graph.name_of(object()) == "a function"
+
+
+@needs_gpu
+def test_replays_equal_plain_calls():
+    plain, captured = Counter("cuda"), Counter("cuda")
+    fast = Graphed(captured, [captured.generator])
+    kept = []
+    for step in range(10):
+        inputs = {"x": torch.full((3,), float(step), device="cuda")}
+        expected, found = plain(inputs), fast(inputs)
+        kept.append((expected, found))
+    assert fast.captures and not fast.failed
+    for expected, found in kept:  # also the earlier ones, which later replays must not have overwritten
+        for name in expected:
+            torch.testing.assert_close(found[name], expected[name])
+
+
+@needs_gpu
+def test_other_shapes_get_graphs_of_their_own_and_failures_fall_back(caplog):
+    fast = Graphed(lambda inputs: {"y": inputs["x"] * 2}, [])
+    for size in (2, 3):
+        for _ in range(graph.WARMUP + 2):
+            assert fast({"x": torch.ones(size, device="cuda")})["y"].sum() == 2 * size
+    assert len(fast.captures) == 2
+    waiting = Graphed(lambda inputs: {"y": inputs["x"] * inputs["x"].sum().item()}, [])
+    for _ in range(graph.WARMUP + 2):
+        assert waiting({"x": torch.ones(2, device="cuda")})["y"].sum() == 4
+    assert waiting.failed and "without a GPU graph" in caplog.text
