@@ -28,7 +28,7 @@ def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, s
     shifted = replace(config, seed=config.seed + seed + EVAL_SEED)
     evaluator = Evaluator(make_stream(shifted, False, min(config.run.eval_envs, episodes)), device, episodes)
     try:
-        agent = make_agent(config, *evaluator.stream.spaces, device)
+        agent = make_agent(uncompiled(config), *evaluator.stream.spaces, device)
         checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
         result = evaluator.evaluate(agent, mode)
         assert result is not None
@@ -45,7 +45,7 @@ def dream_checkpoint(
     # rows as training shows them, whose rewards and ends the world model has learned, of other episodes
     stream = make_stream(replace(config, seed=config.seed + seed + EVAL_SEED), count=episodes)
     try:
-        agent = make_agent(config, *stream.spaces, device)
+        agent = make_agent(uncompiled(config), *stream.spaces, device)
         checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
         return dreams(agent, stream, stretch, mode, device), int(saved["counters"]["step"])
     finally:
@@ -62,6 +62,11 @@ def make_player(config: Config, file: Path, env: gymnasium.Env | None = None) ->
     device, saved = device_of(config), checkpoint.load(file)
     with make_task_env(config) if env is None else nullcontext(env) as own:
         translation = Translation(own, config.env, find(config.task)[0].handles)
-    agent = make_agent(config, translation.observation_space, translation.action_space, device)
+    agent = make_agent(uncompiled(config), translation.observation_space, translation.action_space, device)
     checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
     return Player(agent, translation, partial(make_task_env, config), device)
+
+
+def uncompiled(config: Config) -> Config:
+    """The configuration of an agent that only acts: compiling is for learning."""
+    return replace(config, run=replace(config.run, fast="off" if config.run.fast == "off" else "graph"))

@@ -36,6 +36,8 @@ DREAMERS = {
     "carried": ("dreamer_v3", {"replay.start": "carried", "replay.uniform": 1.0, "replay.online": 0.0}),
     "prioritised": ("dreamer_v3", {"replay.online": 0.0, "replay.prioritised": 1.0, "replay.storage": "disk"}),
     "first": ("dreamer_v1", {"world.cnn": "pool"}),
+    "on_policy": ("dreamer_v3", {"agent.policy": "on_policy_ppo", "ppo.rollout": 8, "ppo.minibatch": 8}),
+    "dream_ppo": ("dreamer_v3", {"agent.policy": "imagined_ppo", "ppo.minibatch": 32}),
 }
 
 
