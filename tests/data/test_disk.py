@@ -83,10 +83,10 @@ def test_a_run_that_dies_while_saving_keeps_the_save_before(born, tmp_path):
     life.save()
     life.live(3)
     folder = life.archive.folder
-    (folder / "rows-000002-0000.npz.partial").mkdir()  # in the way of the next file
+    (folder / ".rows-000002-0000.npz.partial").mkdir()  # in the way of the next file
     with pytest.raises(UserError, match="the save before it is kept"):
         life.archive.save(life.replay)
-    (folder / "rows-000002-0000.npz.partial").rmdir()
+    (folder / ".rows-000002-0000.npz.partial").rmdir()
     (folder / "rows-000002-0000.npz").write_bytes(b"left by a run that died")
     again = born(tmp_path)
     assert again.resume() == 0 and len(again.replay) == 60

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import zipfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -26,6 +24,7 @@ from ..config.errors import UserError
 from .replay import Replay
 from .rows import Batch
 from .storage import FOREIGN, Layout, array_of, bytes_per_step, parsed, plain
+from .whole import write_whole
 
 INDEX = "index.json"
 FORMAT = 1
@@ -95,7 +94,7 @@ class Archive:
             "chunks": chunks,
             "saves": saves,
         }
-        _write_whole(self.folder / INDEX, lambda file: file.write(json.dumps(index).encode()))
+        write_whole(self.folder / INDEX, lambda file: file.write(json.dumps(index).encode()))
         self.chunks, self.saves, self.number = chunks, saves, number
         self._clean()
 
@@ -108,7 +107,7 @@ class Archive:
             stop = min(start + most, replay.total, start + replay.rows - slot)
             views = {name: replay.columns[name][slot : slot + stop - start] for name in layout}
             segment = Segment(f"{stem}-{len(segments):04d}.npz", start, stop, list(layout))
-            _write_whole(self.folder / segment.file, partial(_write_columns, views))
+            write_whole(self.folder / segment.file, partial(_write_columns, views))
             segments.append(segment)
             start = stop
         return segments
@@ -241,20 +240,6 @@ class _Loading:
         if tensor.shape != (segment.stop - segment.start, self.replay.envs, *shape) or tensor.dtype != dtype:
             raise ValueError(f"column {name} is not what was saved")
         return tensor
-
-
-def _write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file beside its place, then move it there."""
-    beside = path.with_name(f"{path.name}.partial")
-    try:
-        with open(beside, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _write_columns(columns: Batch, file: IO[bytes]) -> None:

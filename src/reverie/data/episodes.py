@@ -8,17 +8,17 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from ..config.errors import UserError
 from .episode_file import UNREADABLE, Title, Titles, decode, encode, fault, reason
 from .rows import Rows
+from .whole import PARTIAL, write_whole
 
 LOGGER = logging.getLogger("reverie")
 
-PARTIAL = ".partial"
 STALE = 3600.0
 """Seconds after which a file that nobody finished is taken for left behind by a process that died."""
 
@@ -153,26 +153,6 @@ class FolderStore:
             if stale:
                 remove(path)
         self.ready = True
-
-
-def write_whole(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a file beside its place under a hidden name, and give it its own when it is on the disk."""
-    beside = path.with_name(f".{path.name}{PARTIAL}")
-    try:
-        with open(beside, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        remove(beside)
-        raise
-    if os.name != "nt":  # elsewhere the new name, too, is safe only when the folder is
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def remove(path: Path) -> None:
