@@ -35,7 +35,7 @@ def parts(space=DISCRETE, made_up=True, **options):
     policy = Policy(space, config.continuous, config.unimix)
     behavior = Behavior(world.features, policy, config, Layers(), bins=15)
     if made_up:
-        world.reward, world.cont = lambda state: REWARD, lambda state: CONT
+        world.reward, world.cont = lambda feature: REWARD, lambda feature: CONT
         behavior.judge.pred = lambda feature: VALUE
     return world, behavior
 
@@ -57,9 +57,9 @@ def learned(world, behavior, terminal=(False, False), seed=0):
     return *found, kept[0]
 
 
-def logps(behavior, state, action):
-    """Log-probabilities (H, B) of the discrete actions taken at states, written out in float64."""
-    outputs = behavior.actor(state.feature[:H]).detach().double().numpy()
+def logps(behavior, feature, action):
+    """Log-probabilities (H, B) of the discrete actions taken at features, written out in float64."""
+    outputs = behavior.actor(feature[:H]).detach().double().numpy()
     probs = np.exp(outputs) / np.exp(outputs).sum(-1, keepdims=True)
     probs = 0.9 * probs + 0.1 / 3
     return np.log((probs * action.numpy()).sum(-1)), -(probs * np.log(probs)).sum(-1)
@@ -92,28 +92,28 @@ NUMBERS = [x.double().numpy() for x in (REWARD, CONT, VALUE)]
 
 def test_an_action_is_paid_by_the_reward_that_comes_next():
     world, behavior = parts()
-    boot, losses, _, (state, action) = learned(world, behavior)
+    boot, losses, _, (feature, action) = learned(world, behavior)
     returns = departing(*NUMBERS)
-    logp, _ = logps(behavior, state, action)
+    logp, _ = logps(behavior, feature, action)
     weight = np.cumprod(NUMBERS[1], 0)[:H]
     assert weight[0].tolist() == pytest.approx([0.9, 0.0])  # the start's own continuation counts
     np.testing.assert_allclose(losses["actor"].detach(), -weight * logp * (returns - NUMBERS[2][:H]), rtol=1e-4)
     np.testing.assert_allclose(boot, returns[0], rtol=1e-5)
-    guess = behavior.critic(state.feature[:H]).detach().double().squeeze(-1).numpy()
+    guess = behavior.critic(feature[:H]).detach().double().squeeze(-1).numpy()
     np.testing.assert_allclose(losses["critic"].detach(), weight * 0.5 * (guess - returns) ** 2, rtol=1e-4)
 
 
 def test_where_values_include_their_reward_an_action_is_paid_by_the_state_it_leads_to():
     world, behavior = parts(arrival=True)
-    boot, losses, _, (state, action) = learned(world, behavior)
+    boot, losses, _, (feature, action) = learned(world, behavior)
     returns = arriving(*NUMBERS)
-    logp, _ = logps(behavior, state, action)
+    logp, _ = logps(behavior, feature, action)
     weight = np.cumprod(NUMBERS[1], 0)
     assert losses["actor"].shape == (H - 1, B)  # the return behind the last action is not known
     expected = -weight[: H - 1] * logp[: H - 1] * (returns[1:] - NUMBERS[2][: H - 1])
     np.testing.assert_allclose(losses["actor"].detach(), expected, rtol=1e-4)
     counted = np.concatenate([np.ones((1, B)), weight[: H - 1]])  # a state still gets its own reward
-    guess = behavior.critic(state.feature[:H]).detach().double().squeeze(-1).numpy()
+    guess = behavior.critic(feature[:H]).detach().double().squeeze(-1).numpy()
     np.testing.assert_allclose(losses["critic"].detach(), counted * 0.5 * (guess - returns) ** 2, rtol=1e-4)
     np.testing.assert_allclose(boot, returns[0], rtol=1e-5)
     _, later, _, _ = learned(*parts(arrival=True, train_start=False))
@@ -131,9 +131,9 @@ def test_what_is_imagined_from_the_end_of_an_episode_teaches_the_actor_nothing(a
 
 def test_the_true_continuation_of_the_start():
     world, behavior = parts(true_start=True)
-    _, losses, _, (state, action) = learned(world, behavior, terminal=(False, False))
+    _, losses, _, (feature, action) = learned(world, behavior, terminal=(False, False))
     cont = np.concatenate([[[0.9, 0.9]], NUMBERS[1][1:]])  # gamma where the start is no end
-    logp, _ = logps(behavior, state, action)
+    logp, _ = logps(behavior, feature, action)
     expected = -np.cumprod(cont, 0)[:H] * logp * (departing(NUMBERS[0], cont, NUMBERS[2]) - NUMBERS[2][:H])
     np.testing.assert_allclose(losses["actor"].detach(), expected, rtol=1e-4)
 
@@ -152,8 +152,8 @@ def test_advantages_are_divided_by_the_range_of_returns():
 @pytest.mark.parametrize("regularizer", ["entropy", "divergence"])
 def test_the_regulariser_by_hand(regularizer):
     world, behavior = parts(entropy=0.25, regularizer=regularizer)
-    _, losses, metrics, (state, action) = learned(world, behavior)
-    logp, entropy = logps(behavior, state, action)
+    _, losses, metrics, (feature, action) = learned(world, behavior)
+    logp, entropy = logps(behavior, feature, action)
     weight = np.cumprod(NUMBERS[1], 0)[:H]
     bonus = entropy if regularizer == "entropy" else entropy - np.log(3)
     expected = -weight * (logp * (departing(*NUMBERS) - NUMBERS[2][:H]) + 0.25 * bonus)
@@ -164,14 +164,14 @@ def test_the_regulariser_by_hand(regularizer):
 def test_the_slow_critic_is_no_bootstrap_unless_asked_for():
     for target in (False, True):
         world, behavior = parts(made_up=False, slow="average", slow_target=target, slow_scale=0.0)
-        world.reward, world.cont = lambda state: REWARD, lambda state: CONT
+        world.reward, world.cont = lambda feature: REWARD, lambda feature: CONT
         behavior.critic.pred = lambda feature: VALUE
         behavior.slow.pred = lambda feature: VALUE * 10
-        boot, losses, _, (state, action) = learned(world, behavior)
+        boot, losses, _, (feature, action) = learned(world, behavior)
         value = NUMBERS[2] * (10 if target else 1)
         returns = departing(NUMBERS[0], NUMBERS[1], value)
         np.testing.assert_allclose(boot, returns[0], rtol=1e-5)
-        logp, _ = logps(behavior, state, action)
+        logp, _ = logps(behavior, feature, action)
         weight = np.cumprod(NUMBERS[1], 0)[:H]
         np.testing.assert_allclose(losses["actor"].detach(), -weight * logp * (returns - value[:H]), rtol=1e-4)
 

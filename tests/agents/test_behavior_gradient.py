@@ -124,7 +124,7 @@ def test_the_gradient_through_the_dynamics_is_the_slope_of_the_returns(arrival):
     smooth = replace(WORLD, latent="gaussian", groups=6, norm="none")
     options = {"continuous": "truncated_normal", "actor_layers": 0, "arrival": arrival}  # actions beyond 1 are cut
     world, behavior = parts(BOX, smooth, gradient="dynamics", **options)
-    world.cont = lambda state: torch.full(state.deter.shape[:-1], 0.9)  # weights that actions do not change
+    world.cont = lambda feature: torch.full(feature.shape[:-1], 0.9)  # weights that actions do not change
     bias = behavior.actor[-1].bias
     with torch.no_grad():
         behavior.actor[-1].weight.zero_()

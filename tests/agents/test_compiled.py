@@ -78,13 +78,13 @@ def test_dreams_use_the_weights_of_the_moment():
     agent = agent_of("dreamer_v3", ACTIONS["discrete"], OBSERVATION, "compile")
     rssm, policy = agent.world.rssm, agent.behavior.policy
     state = rssm.initial(64)
-    draw, noise = policy.noise((64,), agent.generator), rssm.latent.noise((64,), agent.generator)
+    draws, noise = policy.noise((1, 64), agent.generator), rssm.latent.noise((1, 64), agent.generator)
     with torch.no_grad():
-        before = agent.behavior.dreaming(rssm)(state, draw, noise)
+        _, before = agent.behavior.dreamt(rssm, state, draws, noise)
         agent.behavior.actor[-1].bias.copy_(torch.tensor([0.0, 50.0, 0.0]))
-        after = agent.behavior.dreaming(rssm)(state, draw, noise)
-    assert before[1].argmax(-1).unique().tolist() == [0, 1, 2]
-    assert after[1].argmax(-1).ne(1).float().mean() < 0.05  # what is left is the uniform share
+        _, after = agent.behavior.dreamt(rssm, state, draws, noise)
+    assert before[0].argmax(-1).unique().tolist() == [0, 1, 2]
+    assert after[0].argmax(-1).ne(1).float().mean() < 0.05  # what is left is the uniform share
 
 
 def test_what_cannot_be_compiled_runs_as_it_is_and_says_why(monkeypatch, caplog):

@@ -119,7 +119,10 @@ def test_every_weight_learns_and_every_optimiser_has_its_own(preset, space):
 
 
 def losses_of(agent, rows):
-    return agent._losses(agent.window(rows))[1]
+    """All losses of rows and the states they come from, still differentiable."""
+    window = agent.window(rows)
+    seen = agent.world.observe(window, agent.generator)
+    return agent.world.predictions(seen, window, agent.generator)[0] | agent._behave(seen.state, window)[0], seen.state
 
 
 def reached(loss, modules):
@@ -138,7 +141,7 @@ def test_which_loss_reaches_what():
         agent.learn_replay(rows_of(agent, seed))
     modules = {"encoder": agent.world.encoder, "rssm": agent.world.rssm, "reward": agent.world.reward_head,
                "actor": agent.behavior.actor, "critic": agent.behavior.critic}  # fmt: skip
-    losses = losses_of(agent, rows_of(agent))
+    losses, _ = losses_of(agent, rows_of(agent))
     expected = {
         "actor": {"actor"}, "critic": {"critic"}, "replay_critic": {"critic", "encoder", "rssm"},
         "reward": {"reward", "encoder", "rssm"}, "vector": {"encoder", "rssm"}, "rep": {"encoder", "rssm"},
@@ -152,7 +155,7 @@ def test_losses_are_means_over_all_rows_and_weighted_as_configured():
     other = copy.deepcopy(agent)
     other.behavior.config = replaced(stacked(["dreamer_v3", "debug"]), {"behavior.replay_scale": 0.6}).behavior
     rows = rows_of(agent)
-    first, second = (losses_of(each, rows) for each in (agent, clone_generator(agent, other)))
+    first, second = (losses_of(each, rows)[0] for each in (agent, clone_generator(agent, other)))
     torch.testing.assert_close(first["replay_critic"] * 2, second["replay_critic"])
     assert first["replay_critic"].shape == (B, T - 2) and first["vector"].shape == (B, T - 1)
     assert first["actor"].shape == first["critic"].shape == (4, B * (T - 1))  # from every replayed state
@@ -181,7 +184,7 @@ def test_dreams_may_start_from_the_last_rows_alone():
     starts = []
     learned = agent.behavior.losses
     agent.behavior.losses = lambda world, start, *more: starts.append(start) or learned(world, start, *more)
-    state, losses, _ = agent._losses(agent.window(rows_of(agent)))
+    losses, state = losses_of(agent, rows_of(agent))
     assert torch.equal(starts[0].deter, state.deter[:, -3:].flatten(0, 1))
     assert losses["actor"].shape == (4, B * 3) and losses["replay_critic"].shape == (B, 2)
     assert losses["vector"].shape == losses["dyn"].shape == (B, T - 1)  # the model learns from all
@@ -215,7 +218,7 @@ def test_half_precision_learns_with_losses_in_full():
     for seed in range(2):
         agent.learn_replay(rows_of(agent, seed))
     with torch.autocast("cpu", torch.bfloat16):
-        losses = losses_of(agent, rows)
+        losses, _ = losses_of(agent, rows)
     assert {loss.dtype for loss in losses.values()} == {torch.float32}
     sum(loss.mean() for loss in losses.values()).backward()
     for name, parameter in agent.named_parameters():

@@ -72,8 +72,8 @@ def test_seen_rows_are_filtered_and_the_others_stepped_on_with_the_actions_taken
     torch.testing.assert_close(found.images["image"].dreamt, decoded["image"].clamp(0, 1))
     torch.testing.assert_close(found.vectors["vector"].dreamt, decoded["vector"])
     torch.testing.assert_close(found.vectors["kind"].dreamt, decoded["kind"])
-    torch.testing.assert_close(found.numbers["reward"].dreamt, world.reward(whole))
-    torch.testing.assert_close(found.numbers["continue"].dreamt * world.gamma, world.cont(whole))
+    torch.testing.assert_close(found.numbers["reward"].dreamt, world.reward(whole.feature))
+    torch.testing.assert_close(found.numbers["continue"].dreamt * world.gamma, world.cont(whole.feature))
     filtered = world.decoder(state)["vector"]
     assert not torch.allclose(found.vectors["vector"].dreamt[:, CONTEXT:], filtered[:, CONTEXT:], atol=1e-4)
 

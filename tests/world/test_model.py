@@ -151,7 +151,7 @@ def test_the_continue_head_learns_the_end_or_the_discount(discounted):
     target[0, 2] = 0  # the end of an episode; running out of time is none
     expected = -5 * (target * prob.log() + (1 - target) * (1 - prob).log())
     torch.testing.assert_close(losses["cont"].double(), expected, rtol=1e-4, atol=1e-5)
-    cont = world.cont(state).double()
+    cont = world.cont(state.feature).double()
     torch.testing.assert_close(cont, prob if discounted else prob * GAMMA, rtol=1e-5, atol=0)  # the mean, not the mode
 
 
@@ -159,7 +159,7 @@ def test_without_a_continue_head_the_discount_is_even():
     world = world_of(cont_head=False)
     state, losses, _ = losses_of(world, window_of())
     assert "cont" not in losses
-    torch.testing.assert_close(world.cont(state), torch.full((B, T), GAMMA))
+    torch.testing.assert_close(world.cont(state.feature), torch.full((B, T), GAMMA))
 
 
 @pytest.mark.parametrize("target, squash", [("raw", lambda r: r), ("tanh", math.tanh)])
@@ -167,7 +167,7 @@ def test_reward_targets(target, squash):
     world = world_of(reward_head="normal", reward_target=target, reward_scale=2.0)
     window = window_of()
     state, losses, _ = losses_of(world, window)
-    guess = world.reward(state)
+    guess = world.reward(state.feature)
     for b, t in ((0, 0), (1, 3)):  # the reward of a row comes with its own state
         expected = 2 * 0.5 * (guess[b, t].item() - squash(window.rows["reward"][b, t].item())) ** 2
         assert losses["reward"][b, t].item() == pytest.approx(expected, rel=1e-4)
@@ -177,7 +177,7 @@ def test_rewards_are_expected_to_be_exactly_zero_at_first():
     for head in ("symexp_twohot", "symlog_twohot"):
         world = world_of(shaken=False, reward_head=head, bins=255)
         state, losses, _ = losses_of(world, window_of())
-        assert (world.reward(state) == 0).all()
+        assert (world.reward(state.feature) == 0).all()
         assert losses["reward"][0, 0].item() == pytest.approx(math.log(255), rel=1e-5)
 
 

@@ -194,8 +194,9 @@ def test_dreams_go_on_from_their_start_with_the_actions_chosen_there():
         return rssm.step(state, action, noise), action
 
     draws, noise = torch.arange(4.0).reshape(4, 1, 1).expand(4, B, ACTION), rssm.latent.noise((4, B), generator(3))
-    state, action = rssm.imagine(start, advance, draws, noise)
-    assert state.deter.shape == (5, B, 8) and state.stoch.shape == (5, B, 12) and action.shape == (4, B, ACTION)
+    features, action = rssm.imagine(start, advance, draws, noise)
+    state = State(*features.split([8, 12], -1))
+    assert features.shape == (5, B, 20) and action.shape == (4, B, ACTION)
     assert torch.equal(state.deter[0], start.deter) and len(seen) == 4
     for t in range(4):
         assert torch.equal(seen[t].deter, state.deter[t])

@@ -23,14 +23,14 @@ from ..nn.layers import Layers
 from ..nn.outputs import make_output
 from ..nn.scale import ReturnRange
 from ..world.model import WorldModel
-from ..world.rssm import RSSM, Advance, State
+from ..world.rssm import RSSM, State
 
 
 @dataclass(frozen=True)
 class Imagined:
     """Trajectories dreamt from a start: everything has a leading (H + 1, B) but the actions (H, B)."""
 
-    state: State
+    feature: Tensor
     action: Tensor
     reward: Tensor
     cont: Tensor
@@ -95,14 +95,14 @@ class Behavior(nn.Module):
         draws, noise = self.policy.noise(shape, generator), world.rssm.latent.noise(shape, generator)
         held: AbstractContextManager[None] = frozen(world, self.critic) if self.through_dynamics else torch.no_grad()
         with held:
-            state, action = world.rssm.imagine(start, self.dreaming(world.rssm), draws, noise)
-            reward, cont, value = self.foresee(world, state)
+            feature, action = self.dreamt(world.rssm, start, draws, noise)
+            reward, cont, value = self.foresee(world, feature)
         torch.clear_autocast_cache()  # older torch would reuse weights cast here, which know of no gradient
-        return Imagined(state, action, reward, cont, value)
+        return Imagined(feature, action, reward, cont, value)
 
-    def dreaming(self, rssm: RSSM) -> Advance:
-        """How a dream goes on from a state."""
-        return partial(self.advance, rssm)
+    def dreamt(self, rssm: RSSM, start: State, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (H + 1, B, F) and actions (H, B, A) of dreams from a start (B,)."""
+        return rssm.imagine(start, partial(self.advance, rssm), draws, noise)
 
     def advance(self, rssm: RSSM, state: State, draw: Tensor, noise: Tensor) -> tuple[State, Tensor]:
         """The state (B,) dreamt to follow when this policy acts, and its action."""
@@ -113,9 +113,9 @@ class Behavior(nn.Module):
             action = self(state.feature).sample(draw)
         return rssm.step(state, action, noise), action
 
-    def foresee(self, world: WorldModel, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Reward, discount and value that are expected at states (...)."""
-        return world.reward(state), world.cont(state), self.judge.pred(state.feature)
+    def foresee(self, world: WorldModel, feature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Reward, discount and value that are expected at features (..., F)."""
+        return world.reward(feature), world.cont(feature), self.judge.pred(feature)
 
     def losses(
         self, world: WorldModel, start: State, is_terminal: Tensor, generator: torch.Generator
@@ -135,7 +135,7 @@ class Behavior(nn.Module):
         returned = arrival_return if config.arrival else lambda_return
         returns = returned(dream.reward, dream.value, cont, trace)  # (H, B)
         weight = survival(cont).detach()
-        feature = dream.state.feature.detach()
+        feature = dream.feature.detach()
         actor, entropy = self._actor_loss(dream, feature, returns, weight)
         losses = {"actor": actor}
         counts = arrival_weight(cont).detach() if config.arrival else weight

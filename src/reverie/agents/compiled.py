@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from ..nn.halved import Halved
 from ..nn.optim import Stepper
 from ..world.images import PoolEncoder
 from ..world.model import WorldModel
-from ..world.rssm import RSSM, Advance, State
+from ..world.rssm import RSSM, State
 from ..world.scan import Scan
 from .behavior import Behavior
 
@@ -31,11 +30,12 @@ def hasten(world: WorldModel, behavior: Behavior, *steppers: Stepper) -> None:
         if isinstance(module, PoolEncoder):
             module.folded = True
     _replace(world, "encoded", "predicted")
+    _replace(world.rssm, "shares")
     _replace(behavior, "foresee", "judged", "replay_loss")
     if behavior.through_dynamics:
         _replace(behavior, "advance")
     else:
-        behavior.dreaming = Dreaming(world.rssm, behavior)  # type: ignore[method-assign]
+        behavior.dreamt = Dreaming(world.rssm, behavior)  # type: ignore[method-assign]
     for stepper in steppers:
         _replace(stepper, "step")
 
@@ -78,16 +78,27 @@ class Actor(nn.Module):
 
 
 class Dreaming:
-    """Does what `Behavior.dreaming` does where no gradient goes through dreams."""
+    """Does what `Behavior.dreamt` does where no gradient goes through dreams.
+
+    Features are written where they stay, as heads want them: in half precision where that is on.
+    """
 
     def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
         self.actor = Actor(rssm, behavior)
         self.halved = Halved(self.actor)
         self.step = torch.compile(self._step, backend=BACKEND, dynamic=False)
 
-    def __call__(self, rssm: RSSM) -> Advance:
-        """How a dream goes on from a state, with the weights as they are now."""
-        return partial(self.step, self.halved())
+    def __call__(self, rssm: RSSM, start: State, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (H + 1, B, F) and actions (H, B, A) of dreams from a start (B,), with the weights of now."""
+        weights, first = self.halved(), start.feature.to(self.halved.kind)
+        features = first.new_empty(len(draws) + 1, *first.shape)
+        features[0] = first
+        steps = zip(features, features[1:], draws, noise)
+        return features, torch.stack([self.step(weights, *each) for each in steps])
 
-    def _step(self, weights: dict[str, Tensor], state: State, draw: Tensor, noise: Tensor) -> tuple[State, Tensor]:
-        return functional_call(self.actor, weights, (state, draw, noise))
+    def _step(self, weights: dict[str, Tensor], feature: Tensor, after: Tensor, draw: Tensor, noise: Tensor) -> Tensor:
+        """The action at features (B, F); those that it leads to are written to `after`."""
+        state = State(*feature.split([self.actor.rssm.deter, self.actor.rssm.latent.size], -1))
+        found, action = functional_call(self.actor, weights, (state, draw, noise))
+        after.copy_(found.feature)
+        return action

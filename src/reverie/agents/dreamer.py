@@ -19,6 +19,7 @@ from ..config.schema import Config
 from ..data.rows import Batch
 from ..nn import ranks
 from ..nn.actions import ActionCode, ActionDist, Policy
+from ..nn.beside import Beside
 from ..nn.graph import Graphed
 from ..nn.layers import Layers
 from ..nn.optim import Stepper
@@ -77,6 +78,7 @@ class Dreamer(Agent):
         self.acting: dict[Mode, Callable[[Batch], Batch]] = {
             mode: partial(self._act, mode=mode) for mode in ("train", "sample", "eval")
         }
+        self.beside = Beside()
         self._quicken(config.run.fast)
 
     def _quicken(self, fast: str) -> None:
@@ -84,6 +86,7 @@ class Dreamer(Agent):
         fast = manner(fast, self.device)
         if fast == "compile":
             hasten(self.world, self.behavior, *self.steppers.values())
+            self.beside = Beside(self.device)
         if self.device.type == "cuda" and fast != "off" and ranks.count() == 1:
             self.updating = Graphed(self._update, [self.generator])
             self.acting = {mode: Graphed(act, [self.generator]) for mode, act in self.acting.items()}
@@ -181,10 +184,8 @@ class Dreamer(Agent):
         window = self.window(rows)
         for stepper in self.steppers.values():
             stepper.zero()
-        with self._precision():
-            state, losses, metrics = self._losses(window)
-        means = {name: loss.mean() for name, loss in losses.items()}
-        torch.stack(list(means.values())).sum().backward()
+        state, losses, metrics = self._differentiate(window)
+        means = {name: loss.detach().mean() for name, loss in losses.items()}
         norms = {name: stepper.norm() for name, stepper in self.steppers.items()}
         finite = torch.isfinite(torch.stack(list(norms.values()))).all()
         for name, stepper in self.steppers.items():
@@ -213,23 +214,42 @@ class Dreamer(Agent):
         end["action"] = self.code.encode(rows["action"][:, -1])
         return {f"carry/{name}": value for name, value in end.items()}
 
-    def _losses(self, window: Window) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
-        """States of a window, the losses of everything, and metrics."""
-        state, losses, seen = self.world.losses(window, self.generator)
-        metrics = {f"world/{name}": value for name, value in seen.items()}
+    def _differentiate(self, window: Window) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
+        """States of a window, the losses of everything, whose gradients are left with the weights, and metrics.
+
+        What is predicted from the states and what is dreamt from them meet nowhere else, so a GPU may do both at once.
+        """
+        with self._precision():
+            seen = self.world.observe(window, self.generator)
+        dreamt, told = seen.leaves(), seen.leaves()
+        self.beside.fork()
+        with self._precision():
+            found, more = self._behave(dreamt.state, window)
+        descend(found)
+        with self.beside:
+            with self._precision():
+                losses, metrics = self.world.predictions(told, window, self.generator)
+            descend(losses)
+        self.beside.join()
+        seen.backward(dreamt, told)
+        metrics = {f"world/{name}": value for name, value in metrics.items()}
+        return seen.state, losses | found, metrics | {f"train/{name}": value for name, value in more.items()}
+
+    def _behave(self, state: State, window: Window) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The losses of actor and critic from the states (B, T) of a window, and metrics."""
         config = self.behavior.config
         late = slice(-config.starts if config.starts else None, None)
         rows = {key: x[:, late] for key, x in window.rows.items()}
         ends = State(state.deter[:, late], state.stoch[:, late])
-        boot, found, seen = self.behavior.losses(self.world, ends.flat(), rows["is_terminal"].flatten(), self.generator)
-        losses |= found
-        metrics |= {f"train/{name}": value for name, value in seen.items()}
+        boot, losses, metrics = self.behavior.losses(
+            self.world, ends.flat(), rows["is_terminal"].flatten(), self.generator
+        )
         if config.replay_scale:
             boot = boot.reshape(rows["is_first"].shape)
             loss, value = self.behavior.replay_loss(ends, rows, boot, self.world.gamma)
             losses["replay_critic"] = config.replay_scale * loss
-            metrics["train/real_value"] = value.mean()
-        return state, losses, metrics
+            metrics["real_value"] = value.mean()
+        return losses, metrics
 
     @torch.no_grad()
     def _writeback(self, rows: Batch, state: State, losses: dict[str, Tensor], finite: Tensor) -> Batch:
@@ -291,6 +311,12 @@ class Dreamer(Agent):
         restore_random(self.generator, saved["generator"])
         self.acted = int(saved["acted"])
         self.carried = {name: value.to(self.device) for name, value in saved["carried"].items()}
+
+
+def descend(losses: dict[str, Tensor]) -> None:
+    """Leave the gradients of the sum of all losses, each averaged, with what they depend on."""
+    if losses:
+        torch.stack([loss.mean() for loss in losses.values()]).sum().backward()
 
 
 TRAINED = ("actor", "critic", "replay_critic")

@@ -37,9 +37,8 @@ class WorldLearner(Dreamer):
     def _steppers(self, optim: OptimConfig) -> dict[str, Stepper]:
         return {"model": Stepper(self.world.parameters(), optim.model)}
 
-    def _losses(self, window: Window) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
-        state, losses, seen = self.world.losses(window, self.generator)
-        return state, losses, {f"world/{name}": value for name, value in seen.items()}
+    def _behave(self, state: State, window: Window) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return {}, {}
 
     def schedule(self, progress: float) -> None:
         """Set what changes over a run."""
@@ -132,7 +131,7 @@ class DreamPPO(WorldLearner):
         dream = self.behavior.imagine(self.world, start, self.generator)
         trace = torch.full_like(dream.cont, self.behavior.config.lam)
         target = lambda_return(dream.reward, dream.value, dream.cont, trace)  # (H, B)
-        feature = dream.state.feature[:-1]
+        feature = dream.feature[:-1]
         batch = {
             "feature": feature, "action": dream.action, "logp": self.behavior(feature).logp(dream.action),
             "value": dream.value[:-1], "target": target, "advantage": target - dream.value[:-1],

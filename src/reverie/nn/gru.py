@@ -93,4 +93,4 @@ def gated(state: Tensor, gates: Tensor) -> Tensor:
     """The next state from gates (..., 3 D): reset, candidate, update; the update leans towards keeping by 1."""
     reset, candidate, update = gates.chunk(3, -1)
     candidate = torch.tanh(reset.sigmoid() * candidate)
-    return torch.lerp(state, candidate, (update - 1).sigmoid())
+    return torch.lerp(state.to(gates.dtype), candidate, (update - 1).sigmoid())

@@ -22,12 +22,23 @@ class Halved:
             for part, _ in each.named_parameters(recurse=False)
             if isinstance(each, PRODUCTS)
         }
+        self.rounded: dict[str, Tensor] = {}
 
     def __call__(self) -> dict[str, Tensor]:
-        """The weights as they are now, rounded where autocast is on: once, and not at every use."""
+        """The weights as they are now, rounded where autocast is on: once, and not at every use.
+
+        The next call writes to the same memory.
+        """
+        if self.kind == torch.float32:
+            return {name: weight.detach() for name, weight in self.weights.items()}
+        if not self.rounded:
+            self.rounded = {name: torch.empty_like(self.weights[name], dtype=self.kind) for name in self.in_products}
+        with torch.no_grad():
+            torch._foreach_copy_(list(self.rounded.values()), [self.weights[name] for name in self.rounded])
+        return {name: self.rounded.get(name, weight.detach()) for name, weight in self.weights.items()}
+
+    @property
+    def kind(self) -> torch.dtype:
+        """What products are taken in now."""
         device = next(iter(self.weights.values())).device.type
-        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
-        return {
-            name: weight.detach().to(kind) if name in self.in_products else weight.detach()
-            for name, weight in self.weights.items()
-        }
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32

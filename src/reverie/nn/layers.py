@@ -51,8 +51,8 @@ class BlockLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The outputs (..., g, o)."""
         flat = x.reshape(-1, *x.shape[-2:]).transpose(0, 1)  # (g, B, i)
-        out = torch.baddbmm(self.bias.unsqueeze(1).to(flat.dtype), flat, self.weight.to(flat.dtype))
-        return out.transpose(0, 1).reshape(*x.shape[:-1], -1)
+        out = torch.bmm(flat, self.weight.to(flat.dtype)).transpose(0, 1)  # baddbmm would first copy the bias all over
+        return out.reshape(*x.shape[:-1], -1) + self.bias.to(flat.dtype)
 
 
 @dataclass(frozen=True)

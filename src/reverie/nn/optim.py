@@ -35,11 +35,14 @@ class Flat:
         self.flat = torch.zeros(sum(self.blocks) * block, dtype=first.dtype, device=first.device)
         self.gradient, self.mean, self.square = (torch.zeros_like(self.flat) for _ in range(3))
         self.count = torch.zeros((), device=first.device)
+        self.views: list[Tensor] = []
+        """Each parameter's part of the gradient."""
         offset = 0
         for parameter, blocks in zip(self.parameters, self.blocks):
             shape, stride = parameter.shape, parameter.stride()
             parameter.data = self.flat.as_strided(shape, stride, offset).copy_(parameter.data)
-            parameter.grad = self.gradient.as_strided(shape, stride, offset)
+            self.views.append(self.gradient.as_strided(shape, stride, offset))
+            parameter.grad = self.views[-1]
             offset += blocks * block
 
     def state_dict(self) -> dict[str, Any]:
@@ -106,11 +109,16 @@ class Stepper(Flat):
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
-        self.gradient.zero_()
+        for parameter in self.parameters:
+            parameter.grad = None  # so that what a backward pass finds is kept as it is, and not added
 
     @torch.no_grad()
     def norm(self) -> Tensor:
         """The length of the gradient, first averaged over all processes; not finite if any of it is not."""
+        found = [(view, each.grad) for view, each in zip(self.views, self.parameters) if each.grad is not None]
+        self.gradient.zero_()  # between the parameters too, where a factor that was not finite has left its mark
+        if found:
+            torch._foreach_copy_([view for view, _ in found], [grad for _, grad in found])
         return ranks.average_(self.gradient).norm()
 
     @torch.no_grad()

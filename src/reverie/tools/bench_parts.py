@@ -58,9 +58,9 @@ class Anatomy:
         self.ends = State(leaf(state.deter[:, late]), leaf(state.stoch[:, late]))
         self.rows: Batch = {key: x[:, late] for key, x in self.window.rows.items()}
         self.start = self.ends.detach().flat()
-        self.states, actions = self.imagination()
-        self.states = self.kept(self.states)
-        self.dream = Imagined(self.states, actions.detach(), *(self.kept(x) for x in self.foresee()))
+        features, actions = self.imagination()
+        self.features = self.kept(features)
+        self.dream = Imagined(self.features, actions.detach(), *(self.kept(x) for x in self.foresee()))
         self.boot = torch.zeros(self.rows["is_first"].shape, device=agent.device)
         self.finite = torch.ones((), dtype=torch.bool, device=agent.device)
 
@@ -71,7 +71,7 @@ class Anatomy:
         yield Part("encoder", self.encoder, lambda embed: [embed])
         yield Part("scan", self.scan, lambda found: [*found[0], found[1]])
         yield Part("predictions", self.predictions, dict.values)
-        yield Part("imagination", self.imagination, (lambda found: found[0]) if dreamt else None)
+        yield Part("imagination", self.imagination, (lambda found: found[:1]) if dreamt else None)
         yield Part("foresee", self.foresee, tuple if dreamt else None)
         yield Part("actor and critic", self.judged, dict.values)
         if self.behavior.config.replay_scale:
@@ -97,18 +97,18 @@ class Anatomy:
         with self.precision():
             return self.world.predicted(self.state, self.posterior, self.window.rows)[0]
 
-    def imagination(self) -> tuple[State, Tensor]:
-        """The states and actions of a dream from every state."""
+    def imagination(self) -> tuple[Tensor, Tensor]:
+        """The features and actions of a dream from every state."""
         behavior, rssm, generator = self.behavior, self.world.rssm, self.agent.generator
         shape = (behavior.config.horizon, len(self.start.deter))
         draws, noise = behavior.policy.noise(shape, generator), rssm.latent.noise(shape, generator)
         with self.precision(), self.held():
-            return rssm.imagine(self.start, behavior.dreaming(rssm), draws, noise)
+            return behavior.dreamt(rssm, self.start, draws, noise)
 
     def foresee(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rewards, discounts and values of a dream."""
         with self.precision(), self.held():
-            return self.behavior.foresee(self.world, self.states)
+            return self.behavior.foresee(self.world, self.features)
 
     def judged(self) -> dict[str, Tensor]:
         """The losses of actor and critic on a dream."""
@@ -145,10 +145,8 @@ class Anatomy:
             return frozen(self.world, self.behavior.critic)
         return torch.no_grad()
 
-    def kept(self, value: Any) -> Any:
-        """A tensor or a state of a dream, where a part begins that gradients go back through if they go that far."""
-        if isinstance(value, State):
-            return State(self.kept(value.deter), self.kept(value.stoch))
+    def kept(self, value: Tensor) -> Tensor:
+        """What a part begins with, which gradients go back through if they go that far."""
         return leaf(value) if self.behavior.through_dynamics else value.detach()
 
 

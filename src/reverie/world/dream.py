@@ -52,8 +52,8 @@ def dream(
     state = states(world, window, seen, noise)
     target = rows["reward"].tanh() if world.config.reward_target == "tanh" else rows["reward"]
     numbers = {
-        "reward": Pair(target, world.reward(state)),
-        "continue": Pair((~rows["is_terminal"]).float(), world.cont(state) / world.gamma),
+        "reward": Pair(target, world.reward(state.feature)),
+        "continue": Pair((~rows["is_terminal"]).float(), world.cont(state.feature) / world.gamma),
     }
     if critic is not None:
         awake = states(world, window, torch.ones_like(seen), noise)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from gymnasium import spaces
@@ -36,6 +37,34 @@ class Window:
     """Where the state before a row is to be forgotten (B, T)."""
 
 
+class Seen(NamedTuple):
+    """What a window (B, T) is to the world model, and where the gradients of everything learned from it meet."""
+
+    state: State
+    posterior: Tensor
+    """The parameters of the latents."""
+    embed: Tensor
+
+    def leaves(self) -> Seen:
+        """The same numbers, which keep the gradients that arrive at them."""
+        deter, stoch, posterior, embed = (part.detach().requires_grad_() for part in self._parts)
+        return Seen(State(deter, stoch), posterior, embed)
+
+    def backward(self, *leaves: Seen) -> None:
+        """Pass on what gradients have arrived at leaves."""
+        parts, grads = [], []
+        for part, *held in zip(self._parts, *(each._parts for each in leaves)):
+            arrived = [leaf.grad for leaf in held if leaf.grad is not None]
+            if arrived:
+                parts.append(part)
+                grads.append(sum(arrived[1:], arrived[0]))
+        torch.autograd.backward(parts, grads)
+
+    @property
+    def _parts(self) -> tuple[Tensor, ...]:
+        return (*self.state, self.posterior, self.embed)
+
+
 class WorldModel(nn.Module):
     """Encoder, recurrent state space, and heads for observations, reward and continuation."""
 
@@ -60,25 +89,34 @@ class WorldModel(nn.Module):
 
     def filter_step(self, state: State, action: Tensor, rows: Batch, noise: Tensor) -> State:
         """The state (N,) after seeing rows (N, ...); `action` led there from the state before."""
-        is_first = rows["is_first"]
-        acted = self.rssm.cell.embed(action.masked_fill(is_first.unsqueeze(-1), 0))
-        embedded = self.rssm.embed_in(self.encoder(rows))
-        return self.rssm.filter(state, is_first, acted, embedded, noise)[0]
+        shares = self.rssm.shares(self.encoder(rows), action, rows["is_first"])
+        return self.rssm.filter(state, rows["is_first"], *shares, noise)[0]
 
-    def reward(self, state: State) -> Tensor:
-        """The expected reward (...) that comes with a state."""
-        return self.reward_head.pred(state.feature)
+    def reward(self, feature: Tensor) -> Tensor:
+        """The expected reward (...) that comes with states, given their features."""
+        return self.reward_head.pred(feature)
 
-    def cont(self, state: State) -> Tensor:
-        """The expected discount (...) of what follows a state: gamma, or less where the episode may end there."""
+    def cont(self, feature: Tensor) -> Tensor:
+        """The expected discount (...) of what follows states: gamma, or less where the episode may end there."""
         if self.cont_head is None:
-            return torch.full(state.deter.shape[:-1], self.gamma, device=state.deter.device)
-        return self.cont_head.pred(state.feature) * (1.0 if self.config.cont_discounted else self.gamma)
+            return torch.full(feature.shape[:-1], self.gamma, device=feature.device)
+        return self.cont_head.pred(feature) * (1.0 if self.config.cont_discounted else self.gamma)
 
     def losses(self, window: Window, generator: torch.Generator) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
         """States (B, T) of a window, the weighted losses (B, T) by name, and metrics."""
+        seen = self.observe(window, generator)
+        return seen.state, *self.predictions(seen, window, generator)
+
+    def observe(self, window: Window, generator: torch.Generator) -> Seen:
+        """The states (B, T) of a window."""
         embed = self.encoded(window.rows)
-        state, posterior = self.rssm.observe(window.start, embed, window.action, window.is_first, generator)
+        return Seen(*self.rssm.observe(window.start, embed, window.action, window.is_first, generator), embed)
+
+    def predictions(
+        self, seen: Seen, window: Window, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The weighted losses (B, T) of all that is predicted from the states of a window, and metrics."""
+        state, posterior, embed = seen
         losses, metrics = self.predicted(state, posterior, window.rows)
         if self.contrast is not None:
             losses |= self.contrast.losses(state, embed, window.rows)
@@ -86,7 +124,7 @@ class WorldModel(nn.Module):
             losses |= self._previous_losses(self.previous, state, window)
         if self.config.overshoot:
             losses |= self._overshoot_losses(state, window, generator)
-        return state, losses, metrics
+        return losses, metrics
 
     def encoded(self, rows: Batch) -> Tensor:
         """The embedding (..., E) of rows (...)."""

@@ -87,9 +87,12 @@ class RSSM(nn.Module):
 
         `action[:, t]` is the one that led to row t. Where `is_first`, both it and the state before are forgotten.
         """
-        embedded = self.embed_in(embed)  # (B, T, hidden)
-        acted = self.cell.embed(action.masked_fill(is_first.unsqueeze(-1), 0))
+        acted, embedded = self.shares(embed, action, is_first)
         return self.scan(start, is_first, acted, embedded, self.latent.noise(tuple(is_first.shape), generator))
+
+    def shares(self, embed: Tensor, action: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
+        """What actions and observations add to the filter's layers, which no state is needed for (..., hidden)."""
+        return self.cell.embed(action.masked_fill(is_first.unsqueeze(-1), 0)), self.embed_in(embed)
 
     def scan(
         self, start: State, is_first: Tensor, acted: Tensor, embedded: Tensor, noise: Tensor
@@ -117,8 +120,8 @@ class RSSM(nn.Module):
         deter = self.cell(state.deter, state.stoch, self.cell.embed(action))
         return State(deter, self.latent.sample(self.prior(deter), noise))
 
-    def imagine(self, start: State, advance: Advance, draws: Tensor, noise: Tensor) -> tuple[State, Tensor]:
-        """States (H + 1, B) dreamt from a start (B,), itself the first, and the actions (H, B) that led on.
+    def imagine(self, start: State, advance: Advance, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (H + 1, B, F) of states dreamt from a start (B,), itself the first, and the actions (H, B) between.
 
         Both actions and latents are made of random numbers, `draws` (H, B, ...) and `noise` (H, B, ...).
         """
@@ -127,8 +130,7 @@ class RSSM(nn.Module):
             state, action = advance(states[-1], draw, shake)
             states.append(state)
             actions.append(action)
-        deter, stoch = (torch.stack(parts) for parts in zip(*states))
-        return State(deter, stoch), torch.stack(actions)
+        return torch.stack([state.feature for state in states]), torch.stack(actions)
 
 
 Advance = Callable[[State, Tensor, Tensor], tuple[State, Tensor]]
