@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .patches import patches_of
+
 TAPS, REACH = 5, 2
 """Width of the kernels, and how far they reach to each side."""
 
@@ -69,12 +71,11 @@ def _by_tiles(x: Tensor, weight: Tensor, taps: Tensor) -> Tensor:
 
 def _by_patches(x: Tensor, weight: Tensor) -> Tensor:
     """The same as a product with 6x6 patches, two pixels apart: of a few channels convolutions make slow kernels."""
-    outputs, inputs = weight.shape[:2]
-    patches = F.pad(x, (0, 0, REACH, REACH, REACH, REACH)).unfold(1, 6, 2).unfold(2, 6, 2)  # (B, h/2, w/2, i, 6, 6)
+    outputs = len(weight)
+    patches = patches_of(x)
     shifted = [F.pad(weight, (b, 1 - b, a, 1 - a)) for a in range(2) for b in range(2)]  # each (o, i, 6, 6)
-    spare = -36 * inputs % 16
-    patches = F.pad(patches.flatten(3), (0, spare))
-    return patches @ F.pad(torch.stack(shifted).reshape(4 * outputs, 36 * inputs), (0, spare)).to(patches.dtype).T
+    matrix = torch.stack(shifted).permute(0, 1, 3, 4, 2).reshape(4 * outputs, -1)
+    return patches @ F.pad(matrix, (0, patches.shape[-1] - matrix.shape[-1])).to(patches.dtype).T
 
 
 def kernels_of(conv: nn.Module) -> tuple[Tensor, Tensor]:
