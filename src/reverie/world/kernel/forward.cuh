@@ -1,4 +1,4 @@
-// The phases forwards.
+// The way forwards: what is given and found, and the phases of a step.
 // Numbers between steps have an index s: s = 0 is the start, s = t + 1 is after step t.
 struct Forward {
   // given
@@ -15,7 +15,8 @@ struct Forward {
   const bf16* w_seen;          // deter_in (hidden, D)
   const bf16* w_logits;        // posterior_out (Z, hidden)
   // biases and scales of norms, in full precision
-  const float* b_summary; const float* b_latent; const float* b_mix; const float* b_gates; const float* b_seen; const float* b_logits;
+  const float* b_summary; const float* b_latent; const float* b_mix; const float* b_gates; const float* b_seen;
+  const float* b_logits;
   const float* n_summary; const float* n_latent; const float* n_mix; const float* n_seen;
   // found
   float* deter;                // (T, B, D)
@@ -44,16 +45,18 @@ struct ForwardWeights {
   Weights<LATENT, 2> embed;    // only CTAs that embed
 };
 struct ForwardVectors {        // in shared memory, at a multiple of 16 bytes
-  float b_summary[HIDDEN], n_summary[HIDDEN], b_latent[HIDDEN], n_latent[HIDDEN], b_seen[HIDDEN], n_seen[HIDDEN], n_mix[BLOCK];
+  float b_summary[HIDDEN], n_summary[HIDDEN], b_latent[HIDDEN], n_latent[HIDDEN], b_seen[HIDDEN], n_seen[HIDDEN];
+  float n_mix[BLOCK];
 };
 constexpr int FORWARD_ROW = FORWARD_WIDTH + SPARE;
 constexpr int FORWARD_BYTES = ROWS * FORWARD_ROW * 2 + WARPS * ROWS * (48 + SPARE) * 4 + (int)sizeof(ForwardVectors);
 
-// whether episodes begin, in a thread's row of the tile and in the two rows that its warp holds. It is read ahead of the
-// waits: even this costs a way to the second-level cache.
+// whether episodes begin, in a thread's row of the tile and in the two rows that its warp holds. It is read ahead of
+// the waits: even this costs a way to the second-level cache.
 struct First { bool row, held[2]; };
 DEVICE First fetch_first(const Here& here, const unsigned char* first, int t) {
-  return {(bool)first[t * ROWS + here.row], {(bool)first[t * ROWS + here.warp * 2], (bool)first[t * ROWS + here.warp * 2 + 1]}};
+  return {(bool)first[t * ROWS + here.row],
+          {(bool)first[t * ROWS + here.warp * 2], (bool)first[t * ROWS + here.warp * 2 + 1]}};
 }
 
 // phase `mix`, what does not need the latent: state, summary and action as inputs
@@ -172,8 +175,10 @@ DEVICE void gather_parts(float (&x)[2][LANE_HIDDEN], const Here& here, const flo
 #pragma unroll
   for (int r = 0; r < 2; r++)
 #pragma unroll
-    for (int i = 0; i < PARTS; i++)
-      fetch_floats<LANE_HIDDEN>(part[r][i], parts + (((size_t)s * PARTS + i) * ROWS + here.warp * 2 + r) * SHARED + offset + here.lane * LANE_HIDDEN);
+    for (int i = 0; i < PARTS; i++) {
+      const size_t row = ((size_t)s * PARTS + i) * ROWS + here.warp * 2 + r;
+      fetch_floats<LANE_HIDDEN>(part[r][i], parts + row * SHARED + offset + here.lane * LANE_HIDDEN);
+    }
 #pragma unroll
   for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -189,8 +194,10 @@ DEVICE void summarise(const Here& here, const Forward& f, int s) {
   float x[2][LANE_HIDDEN];
   gather_parts(x, here, f.parts, s, HIDDEN);
 #pragma unroll
-  for (int i = 0; i < 2; i++)
-    store_floats<LANE_HIDDEN>(f.summary + ((size_t)s * ROWS + here.warp * 2 + i) * HIDDEN + here.lane * LANE_HIDDEN, x[i]);
+  for (int i = 0; i < 2; i++) {
+    const size_t row = (size_t)s * ROWS + here.warp * 2 + i;
+    store_floats<LANE_HIDDEN>(f.summary + row * HIDDEN + here.lane * LANE_HIDDEN, x[i]);
+  }
 }
 
 // which of CLASSES neighbouring lanes a uniform number falls to
@@ -206,6 +213,17 @@ DEVICE bool is_drawn(float prob, float noise, int lane) {
   return (int)chosen == lane % CLASSES;
 }
 
+// phase `infer`, what does not need the state: the observation's share, set out for before the wait
+DEVICE void infer_early(float (&observed)[2][LANE_HIDDEN], const Here& here, const Forward& f, int t) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    u32 words[LANE_HIDDEN / 2];
+    const size_t row = (size_t)t * ROWS + here.warp * 2 + i;
+    fetch_words<LANE_HIDDEN / 2>(words, f.embedded + row * HIDDEN + here.lane * LANE_HIDDEN);
+    widen_words<LANE_HIDDEN>(observed[i], words);
+  }
+}
+
 // phase `infer`: posterior, its log-probabilities and the draw, for 16 columns of the latent
 DEVICE void infer(const Here& here, const Forward& f, const ForwardWeights& w, const ForwardVectors& v, float bias,
                   const float (&observed)[2][LANE_HIDDEN], float noise, int t) {
@@ -218,7 +236,8 @@ DEVICE void infer(const Here& here, const Forward& f, const ForwardWeights& w, c
     const int row = here.warp * 2 + i;
 #pragma unroll
     for (int j = 0; j < LANE_HIDDEN; j++) x[i][j] += shift[j] + observed[i][j];
-    if (here.cta == 0) store_floats<LANE_HIDDEN>(f.seen + ((size_t)t * ROWS + row) * HIDDEN + here.lane * LANE_HIDDEN, x[i]);
+    if (here.cta == 0)
+      store_floats<LANE_HIDDEN>(f.seen + ((size_t)t * ROWS + row) * HIDDEN + here.lane * LANE_HIDDEN, x[i]);
     tail<LANE_HIDDEN>(x[i], scale);
     store_halves<LANE_HIDDEN>(here.inputs + row * FORWARD_ROW + here.lane * LANE_HIDDEN, x[i]);
   }

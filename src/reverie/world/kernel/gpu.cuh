@@ -1,4 +1,4 @@
-// What the GPU gives us: each is an instruction or two. A CPU that plays the GPU has functions of the same names.
+// What the GPU gives us: an instruction or two each. Tests play the GPU on a CPU, with functions of the same names.
 typedef unsigned int u32;
 typedef unsigned short bf16;  // the bits of a bfloat16; arithmetic is always done in float
 #define DEVICE __device__ __forceinline__
@@ -44,7 +44,8 @@ DEVICE void mma(float* d, const u32* a, const u32* b) {
 // loads past the first-level cache. The intrinsic __ldcg is not volatile and might be moved before a wait.
 DEVICE Bits128 fetch16(const void* p) {
   Bits128 v;
-  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
   return v;
 }
 DEVICE Bits64 fetch8(const void* p) {
@@ -57,7 +58,9 @@ DEVICE u32 fetch4(const void* p) {
   asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
 }
-DEVICE void add_release(u32* counter) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory"); }
+DEVICE void add_release(u32* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
 DEVICE u32 read_acquire(const u32* counter) {
   u32 value;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");

@@ -1,4 +1,5 @@
-// inputs (16, K) times weights (K, 8 NTILES): the warps share K, and their shares are added up through shared memory
+// Products: inputs (16, K) times weights (K, 8 NTILES). The warps share K, and their shares are added up through shared
+// memory.
 template <int K, int NTILES> struct Weights {
   static constexpr int ALL = K / 16;                        // slices of 16 along K
   static constexpr int STEPS = (ALL + WARPS - 1) / WARPS;   // of those, a warp's
@@ -7,9 +8,10 @@ template <int K, int NTILES> struct Weights {
   u32 at[STEPS][NTILES][2];
 };
 
-// Fills weights for the first step of the loop over the window. `get(k, n)` gives two numbers: for k and k + 1, column n.
+// Fills weights before the loop over the window. `get(k, n)` gives two numbers: for k and k + 1, column n.
 // Lane 4 g + i holds, for column g: k = 2 i, 2 i + 1 in its first word, k = 2 i + 8, 2 i + 9 in its second.
-template <int K, int NTILES, class Get> DEVICE void load_weights(Weights<K, NTILES>& weights, const Here& here, Get get) {
+template <int K, int NTILES, class Get>
+DEVICE void load_weights(Weights<K, NTILES>& weights, const Here& here, Get get) {
   const int g = here.lane >> 2, i = here.lane & 3;
 #pragma unroll
   for (int s = 0; s < Weights<K, NTILES>::STEPS; s++) {
@@ -25,7 +27,9 @@ template <int K, int NTILES, class Get> DEVICE void load_weights(Weights<K, NTIL
   }
 }
 // numbers k and k + 1 of column n, of a matrix whose rows are columns (n, k) or rows (k, n)
-DEVICE u32 pair_along(const bf16* weight, int width, int k, int n) { return *(const u32*)(weight + (size_t)n * width + k); }
+DEVICE u32 pair_along(const bf16* weight, int width, int k, int n) {
+  return *(const u32*)(weight + (size_t)n * width + k);
+}
 DEVICE u32 pair_across(const bf16* weight, int width, int k, int n) {
   const bf16* p = weight + (size_t)k * width + n;
   return (u32)p[0] | ((u32)p[width] << 16);
@@ -42,7 +46,8 @@ DEVICE void load_inputs(u32* a, const bf16* inputs, int width, int k, int lane) 
 
 // this warp's share of a product; inputs are rows of `width` numbers in shared memory
 template <int K, int NTILES>
-DEVICE void multiply(float (&d)[NTILES][4], const Weights<K, NTILES>& weights, const Here& here, const bf16* inputs, int width) {
+DEVICE void multiply(float (&d)[NTILES][4], const Weights<K, NTILES>& weights, const Here& here, const bf16* inputs,
+                     int width) {
 #pragma unroll
   for (int n = 0; n < NTILES; n++) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.f;
 #pragma unroll
@@ -58,7 +63,8 @@ DEVICE void multiply(float (&d)[NTILES][4], const Weights<K, NTILES>& weights, c
 }
 
 // Rows of `sums` are 8 NTILES + SPARE wide. Lane 4 g + i holds of rows g and g + 8 the columns 2 i and 2 i + 1.
-template <int NTILES> DEVICE void keep_sums(const Here& here, const float (&d)[NTILES][4], int first = 0, int all = NTILES) {
+template <int NTILES>
+DEVICE void keep_sums(const Here& here, const float (&d)[NTILES][4], int first = 0, int all = NTILES) {
   const int width = all * 8 + SPARE;
   float* p = here.sums + (here.warp * ROWS + (here.lane >> 2)) * width + first * 8 + (here.lane & 3) * 2;
 #pragma unroll

@@ -1,15 +1,16 @@
-// The phases backwards.
-// From the gradients of states and parameters, as losses see them, to total gradients: those and what later steps add.
+// The way backwards: from the gradients of states and parameters, as losses see them, to total gradients, which are
+// those and what later steps add.
 struct Reverse {
   // given
   const float* start; const unsigned char* first;
   const float* by_deter; const float* by_stoch; const float* by_params;
-  const bf16* w_summary; const bf16* w_latent; const bf16* w_mix; const bf16* w_gates; const bf16* w_seen; const bf16* w_logits;
+  const bf16* w_summary; const bf16* w_latent; const bf16* w_mix; const bf16* w_gates; const bf16* w_seen;
+  const bf16* w_logits;
   const float* b_summary; const float* b_latent;
   const float* n_summary; const float* n_latent; const float* n_mix; const float* n_seen;
   // what the way forwards left behind
-  const float* deter; const float* params; const float* summary; const float* latent; const bf16* mixed; const float* scale;
-  const bf16* gates; const float* seen;
+  const float* deter; const float* params; const float* summary; const float* latent; const bf16* mixed;
+  const float* scale; const bf16* gates; const float* seen;
   // found
   float* total_deter;          // (T, B, D)
   float* total_stoch;          // (T, B, Z)
@@ -33,19 +34,24 @@ struct ReverseWeights {
   Weights<PART, 2> mix_shared;
   Weights<BLOCK, 2> mix_state;
 };
-struct ReverseVectors { float b_summary[HIDDEN], n_summary[HIDDEN], b_latent[HIDDEN], n_latent[HIDDEN], n_seen[HIDDEN]; };
+struct ReverseVectors {
+  float b_summary[HIDDEN], n_summary[HIDDEN], b_latent[HIDDEN], n_latent[HIDDEN], n_seen[HIDDEN];
+};
 constexpr int REVERSE_ROW = REVERSE_WIDTH + SPARE;
 constexpr int REVERSE_BYTES = ROWS * REVERSE_ROW * 2 + WARPS * ROWS * (32 + SPARE) * 4 + (int)sizeof(ReverseVectors);
 
-// gradients of the two rows that step t + 1 made of state t, before their norm; 0 where an episode began between the two
-DEVICE void back_to_projection(float (&grad)[2][LANE_HIDDEN], const Here& here, const Reverse& r, const float* projected,
-                               const float* biases, const float* scales, const First& next, int t, int offset) {
+// gradients of the two rows that step t + 1 made of state t, before their norm; 0 where an episode began between both
+DEVICE void back_to_projection(float (&grad)[2][LANE_HIDDEN], const Here& here, const Reverse& r,
+                               const float* projected, const float* biases, const float* scales, const First& next,
+                               int t, int offset) {
   float x[2][LANE_HIDDEN], bias[LANE_HIDDEN], scale[LANE_HIDDEN];
   read_vector<LANE_HIDDEN>(bias, biases, here.lane);
   read_vector<LANE_HIDDEN>(scale, scales, here.lane);
 #pragma unroll
-  for (int i = 0; i < 2; i++)
-    fetch_floats<LANE_HIDDEN>(x[i], projected + ((size_t)(t + 1) * ROWS + here.warp * 2 + i) * HIDDEN + here.lane * LANE_HIDDEN);
+  for (int i = 0; i < 2; i++) {
+    const size_t row = (size_t)(t + 1) * ROWS + here.warp * 2 + i;
+    fetch_floats<LANE_HIDDEN>(x[i], projected + row * HIDDEN + here.lane * LANE_HIDDEN);
+  }
   gather_parts(grad, here, r.d_shared, t + 1, offset);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -80,8 +86,10 @@ DEVICE void unsummarise(const Here& here, const Reverse& r, const ReverseVectors
   float grad[2][LANE_HIDDEN];
   back_to_projection(grad, here, r, r.summary, v.b_summary, v.n_summary, next, t, 0);
 #pragma unroll
-  for (int i = 0; i < 2; i++)
-    store_halves<LANE_HIDDEN>(r.d_summary + ((size_t)t * ROWS + here.warp * 2 + i) * HIDDEN + here.lane * LANE_HIDDEN, grad[i]);
+  for (int i = 0; i < 2; i++) {
+    const size_t row = (size_t)t * ROWS + here.warp * 2 + i;
+    store_halves<LANE_HIDDEN>(r.d_summary + row * HIDDEN + here.lane * LANE_HIDDEN, grad[i]);
+  }
 }
 
 // phase `uninfer`: from logits to the posterior's hidden layer
@@ -121,8 +129,8 @@ DEVICE Kept work_out(const Loaded& x, const First& first) {
   return k;
 }
 
-// phase `ungate`: total gradient of the state, and from there to the gates. `carried` comes in as what step t + 1 gave to
-// the state directly, and goes out as what this step gives past its gates.
+// phase `ungate`: total gradient of the state, and from there to the gates. `carried` comes in as what step t + 1 gave
+// to the state directly, and goes out as what this step gives past its gates.
 DEVICE void ungate(const Here& here, const Reverse& r, const ReverseWeights& w, const ReverseVectors& v, const Kept& k,
                    float& carried, bool last, int t) {
   float grads[2][LANE_HIDDEN] = {}, seen[2][LANE_HIDDEN] = {};  // 0 at the first step: there only the total is wanted
@@ -149,7 +157,8 @@ DEVICE void ungate(const Here& here, const Reverse& r, const ReverseWeights& w, 
   const size_t at = (size_t)t * ROWS + here.row;
   r.total_deter[at * DETER + here.cta * TILE + here.col] = total;
   const float inner = grad * k.update * (1.f - k.candidate * k.candidate);
-  bf16* gates = r.d_gates + at * 3 * DETER + here.cta / BLOCK_CTAS * 3 * BLOCK + here.cta % BLOCK_CTAS * TILE + here.col;
+  const int block = here.cta / BLOCK_CTAS;
+  bf16* gates = r.d_gates + at * 3 * DETER + block * 3 * BLOCK + here.cta % BLOCK_CTAS * TILE + here.col;
   gates[0] = narrow(inner * k.gate * k.reset * (1.f - k.reset));
   gates[BLOCK] = narrow(inner * k.reset);
   gates[2 * BLOCK] = narrow(grad * (k.candidate - k.before) * k.update * (1.f - k.update));
@@ -182,7 +191,8 @@ DEVICE void fetch_mixed(MixedRows& m, const Here& here, const Reverse& r, int t)
 
 // phase `unmix`: through the norm over the whole state and through mix, to summary and latent (in parts) and to the
 // state before (this CTA's columns)
-DEVICE void unmix(const Here& here, const Reverse& r, const ReverseWeights& w, const MixedRows& m, bool first, float& carried, int t) {
+DEVICE void unmix(const Here& here, const Reverse& r, const ReverseWeights& w, const MixedRows& m, bool first,
+                  float& carried, int t) {
   const int part = here.cta / TILES_SHARED, tile = here.cta % TILES_SHARED;
   u32 words[2][LANE_PART / 2];
   float lean[2][LANE_CTAS];
@@ -211,7 +221,8 @@ DEVICE void unmix(const Here& here, const Reverse& r, const ReverseWeights& w, c
   keep_sums(here, shared, 0, 4);
   keep_sums(here, own, 2, 4);
   block_sync();
-  r.d_shared[(((size_t)t * PARTS + part) * ROWS + here.row) * SHARED + tile * TILE + here.col] = sum_warps<4>(here, here.col);
+  const size_t row = ((size_t)t * PARTS + part) * ROWS + here.row;
+  r.d_shared[row * SHARED + tile * TILE + here.col] = sum_warps<4>(here, here.col);
   carried += sum_warps<4>(here, TILE + here.col);
   carried = first ? 0.f : carried;
 }

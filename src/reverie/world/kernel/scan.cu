@@ -2,7 +2,7 @@
 //
 // `forward_scan` runs the steps forwards, `reverse_scan` carries the gradients of the states backwards. All recurrent
 // weights lie in registers, spread over DETER / 16 thread blocks ("CTAs"); a step is a handful of phases, and a CTA
-// that needs what others made waits until their counter says that they are done. phases.py does the same in PyTorch,
+// that needs what others made waits until their counter says that they are done. The tests have the same in PyTorch,
 // phase by phase and under the same names.
 //
 // Rules that everything here rests on:
@@ -14,7 +14,7 @@
 //   which is not coherent, and are volatile, so that no compiler moves them before the wait.
 // * Counters are zero at launch (a memset on the same stream).
 //
-// No header is needed: NVRTC alone compiles it. With EMULATED it is C++ for emulate.cpp, which plays the GPU.
+// No header of CUDA is needed: NVRTC alone compiles it. With EMULATED it is C++ for the tests, which play the GPU.
 
 #ifndef EMULATED
 #include "gpu.cuh"
@@ -31,32 +31,38 @@ DEVICE void load_forward(ForwardWeights& w, const Here& here, const Forward& f) 
   const bf16* w_mix = f.w_mix + (size_t)block * INPUTS * BLOCK + column;
   load_weights(w.mix, here, [=](int k, int n) { return pair_across(w_mix, BLOCK, k, n); });
   const bf16* w_gates = f.w_gates + (size_t)block * BLOCK * 3 * BLOCK + column;
-  load_weights(w.gates, here, [=](int k, int n) { return pair_across(w_gates, 3 * BLOCK, k, n / TILE * BLOCK + n % TILE); });
-  const bf16* w_shared = (tile < HIDDEN ? f.w_seen + (size_t)tile * DETER : f.w_summary + (size_t)(tile - HIDDEN) * DETER) + part * PART;
+  load_weights(w.gates, here,
+               [=](int k, int n) { return pair_across(w_gates, 3 * BLOCK, k, n / TILE * BLOCK + n % TILE); });
+  const bf16* w_half = tile < HIDDEN ? f.w_seen + (size_t)tile * DETER : f.w_summary + (size_t)(tile - HIDDEN) * DETER;
+  const bf16* w_shared = w_half + part * PART;
   load_weights(w.project, here, [=](int k, int n) { return pair_along(w_shared, DETER, k, n); });
-  // both are loaded by all, of some CTA's weights, lest registers be set in branches; who does not need them has nothing to lose
+  // both are loaded by all, of some CTA's weights, lest registers be set in branches; who needs none loses nothing
   const bf16* w_logits = f.w_logits + (size_t)(here.cta % LATENT_CTAS) * TILE * HIDDEN;
   load_weights(w.logits, here, [=](int k, int n) { return pair_along(w_logits, HIDDEN, k, n); });
   const bf16* w_latent = f.w_latent + (size_t)(here.cta % HIDDEN_CTAS) * TILE * LATENT;
   load_weights(w.embed, here, [=](int k, int n) { return pair_along(w_latent, LATENT, k, n); });
 }
 
-KERNEL forward_scan(const Forward f) {
-  Here here = make_here(FORWARD_WIDTH, f.fault);
-  ForwardVectors& v = *(ForwardVectors*)(here.sums + WARPS * ROWS * (48 + SPARE));
-  const int block = here.cta / BLOCK_CTAS, column = here.cta % BLOCK_CTAS * TILE + here.col;
-  const int half = here.cta % TILES_SHARED < TILES_SHARED / 2 ? 0 : 1;  // of the joined projection: posterior or summary
-  const bool infers = here.cta < LATENT_CTAS, embeds = here.cta >= HIDDEN_CTA && here.cta < HIDDEN_CTA + HIDDEN_CTAS;
-  const int steps = (int)f.steps;
-  ForwardWeights w;
-  load_forward(w, here, f);
+DEVICE void keep_vectors(ForwardVectors& v, const Here& here, const Forward& f) {
   keep_vector(here, v.b_summary, f.b_summary, HIDDEN);
   keep_vector(here, v.n_summary, f.n_summary, HIDDEN);
   keep_vector(here, v.b_latent, f.b_latent, HIDDEN);
   keep_vector(here, v.n_latent, f.n_latent, HIDDEN);
   keep_vector(here, v.b_seen, f.b_seen, HIDDEN);
   keep_vector(here, v.n_seen, f.n_seen, HIDDEN);
-  keep_vector(here, v.n_mix, f.n_mix + block * BLOCK, BLOCK);
+  keep_vector(here, v.n_mix, f.n_mix + here.cta / BLOCK_CTAS * BLOCK, BLOCK);
+}
+
+KERNEL forward_scan(const Forward f) {
+  Here here = make_here(FORWARD_WIDTH, f.fault);
+  ForwardVectors& v = *(ForwardVectors*)(here.sums + WARPS * ROWS * (48 + SPARE));
+  const int block = here.cta / BLOCK_CTAS, column = here.cta % BLOCK_CTAS * TILE + here.col;
+  const int half = here.cta % TILES_SHARED < TILES_SHARED / 2 ? 0 : 1;  // of the projection: posterior or summary
+  const bool infers = here.cta < LATENT_CTAS, embeds = here.cta >= HIDDEN_CTA && here.cta < HIDDEN_CTA + HIDDEN_CTAS;
+  const int steps = (int)f.steps;
+  ForwardWeights w;
+  load_forward(w, here, f);
+  keep_vectors(v, here, f);
   const float b_mix = f.b_mix[here.cta * TILE + here.col];
   const float b_gates[3] = {f.b_gates[block * 3 * BLOCK + column], f.b_gates[block * 3 * BLOCK + BLOCK + column],
                             f.b_gates[block * 3 * BLOCK + 2 * BLOCK + column]};
@@ -89,14 +95,10 @@ KERNEL forward_scan(const Forward f) {
     project(here, f, w, t + 1);
     arrive(f.counters, PROJECTED + half);
     if (infers) {
-      float observed[2][LANE_HIDDEN];  // set out for before the wait
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        u32 words[LANE_HIDDEN / 2];
-        fetch_words<LANE_HIDDEN / 2>(words, f.embedded + ((size_t)t * ROWS + here.warp * 2 + i) * HIDDEN + here.lane * LANE_HIDDEN);
-        widen_words<LANE_HIDDEN>(observed[i], words);
-      }
-      const float noise = fetch_float(f.noise + ((size_t)t * ROWS + here.row) * GROUPS + (here.cta * TILE + here.col) / CLASSES);
+      float observed[2][LANE_HIDDEN];
+      infer_early(observed, here, f, t);
+      const int group = (here.cta * TILE + here.col) / CLASSES;
+      const float noise = fetch_float(f.noise + ((size_t)t * ROWS + here.row) * GROUPS + group);
       wait_for(here, f.counters, PROJECTED, (t + 2) * (CTAS / 2), t);
       infer(here, f, w, v, b_logits, observed, noise, t);
       arrive(f.counters, INFERRED);
@@ -125,13 +127,25 @@ DEVICE void load_reverse(ReverseWeights& w, const Here& here, const Reverse& r) 
   load_weights(w.logits, here, [=](int k, int n) { return pair_across(w_logits, HIDDEN, k, n); });
   const bf16* w_seen = r.w_seen + here.cta * TILE;
   const bf16* w_summary = r.w_summary + here.cta * TILE;
-  load_weights(w.project, here, [=](int k, int n) { return k < HIDDEN ? pair_across(w_seen, DETER, k, n) : pair_across(w_summary, DETER, k - HIDDEN, n); });
+  load_weights(w.project, here, [=](int k, int n) {
+    return k < HIDDEN ? pair_across(w_seen, DETER, k, n) : pair_across(w_summary, DETER, k - HIDDEN, n);
+  });
   const bf16* w_gates = r.w_gates + ((size_t)block * BLOCK + column) * 3 * BLOCK;
   load_weights(w.gates, here, [=](int k, int n) { return pair_along(w_gates, 3 * BLOCK, k, n); });
   const bf16* w_shared = r.w_mix + ((size_t)part * (PART / BLOCK) * INPUTS + BLOCK + tile) * BLOCK;
-  load_weights(w.mix_shared, here, [=](int k, int n) { return pair_along(w_shared + (size_t)(k / BLOCK) * INPUTS * BLOCK, BLOCK, k % BLOCK, n); });
+  load_weights(w.mix_shared, here, [=](int k, int n) {
+    return pair_along(w_shared + (size_t)(k / BLOCK) * INPUTS * BLOCK, BLOCK, k % BLOCK, n);
+  });
   const bf16* w_state = r.w_mix + ((size_t)block * INPUTS + column) * BLOCK;
   load_weights(w.mix_state, here, [=](int k, int n) { return pair_along(w_state, BLOCK, k, n); });
+}
+
+DEVICE void keep_vectors(ReverseVectors& v, const Here& here, const Reverse& r) {
+  keep_vector(here, v.b_summary, r.b_summary, HIDDEN);
+  keep_vector(here, v.n_summary, r.n_summary, HIDDEN);
+  keep_vector(here, v.b_latent, r.b_latent, HIDDEN);
+  keep_vector(here, v.n_latent, r.n_latent, HIDDEN);
+  keep_vector(here, v.n_seen, r.n_seen, HIDDEN);
 }
 
 KERNEL reverse_scan(const Reverse r) {
@@ -142,11 +156,7 @@ KERNEL reverse_scan(const Reverse r) {
   const int steps = (int)r.steps;
   ReverseWeights w;
   load_reverse(w, here, r);
-  keep_vector(here, v.b_summary, r.b_summary, HIDDEN);
-  keep_vector(here, v.n_summary, r.n_summary, HIDDEN);
-  keep_vector(here, v.b_latent, r.b_latent, HIDDEN);
-  keep_vector(here, v.n_latent, r.n_latent, HIDDEN);
-  keep_vector(here, v.n_seen, r.n_seen, HIDDEN);
+  keep_vectors(v, here, r);
   const float n_mix = r.n_mix[here.cta * TILE + here.col];
   float carried = 0.f;
   First next = {};  // of step t + 1
@@ -191,5 +201,6 @@ KERNEL reverse_scan(const Reverse r) {
     next = first;
   }
 }
-static_assert(SHARED_FORWARD == FORWARD_BYTES && SHARED_REVERSE == REVERSE_BYTES, "the launcher counts shared memory otherwise");
+
+static_assert(SHARED_FORWARD == FORWARD_BYTES && SHARED_REVERSE == REVERSE_BYTES, "the launcher counts otherwise");
 static_assert(NUM_COUNTERS >= FORWARD_COUNTERS && NUM_COUNTERS >= REVERSE_COUNTERS, "too few counters");

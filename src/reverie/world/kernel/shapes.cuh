@@ -1,9 +1,7 @@
 // Widths, who a thread is, and how CTAs wait for one another. DETER, HIDDEN, BLOCKS, GROUPS, CLASSES, UNIMIX and
 // TRAPPING (whether a wait that never ends kills the program, or else is noted in `fault` and passed over) are given by
 // whoever compiles.
-#ifndef PATIENCE  // polls before a wait counts as endless: a second or two
-#define PATIENCE 2000000u
-#endif
+#define PATIENCE 2000000u  // polls before a wait counts as endless: a second or two
 
 constexpr int ROWS = 16;                      // of the batch: the height of a tile of the tensor cores
 constexpr int THREADS = 256, WARPS = 8;
@@ -28,7 +26,8 @@ constexpr int LANE_PART = PART / 32;
 constexpr int LANE_CTAS = CTAS / 32;
 constexpr float EPS = 1e-4f;
 static_assert(DETER % (TILE * BLOCKS) == 0 && BLOCK % 32 == 0 && HIDDEN % 32 == 0, "rows must divide into lanes");
-static_assert(CTAS % 32 == 0 && CTAS % TILES_SHARED == 0 && PART % BLOCK == 0 && PARTS * TILES_SHARED == CTAS, "parts must be whole blocks");
+static_assert(CTAS % 32 == 0 && CTAS % TILES_SHARED == 0, "parts must divide into CTAs");
+static_assert(PART % BLOCK == 0 && PARTS * TILES_SHARED == CTAS, "parts must be whole blocks");
 static_assert(TILE % CLASSES == 0 && LATENT % TILE == 0, "groups must lie within a tile");
 static_assert(SUMMARY_CTA < HIDDEN_CTA && HIDDEN_CTA + HIDDEN_CTAS <= CTAS, "roles must not overlap");
 static_assert((SHARED / 16) % WARPS == 0, "each half of the joined projection must belong to whole warps");
@@ -38,7 +37,6 @@ constexpr int FORWARD_WIDTH = larger(larger(INPUTS, PART), LATENT);
 constexpr int REVERSE_WIDTH = larger(larger(3 * BLOCK, PART), larger(LATENT, SHARED));
 constexpr int SPARE = 8;  // added to rows in shared memory, so that the lanes of a warp reach different banks
 
-// --------------------------------------------------------------------------------------------------------- who I am
 struct Here {
   int cta, tid, warp, lane;
   int row, col;     // of a 16 x 16 tile, which thread `tid` holds one number of
@@ -63,10 +61,12 @@ DEVICE Here make_here(int width, u32* fault) {
   return here;
 }
 
-// ---------------------------------------------------------------------------------------------------------- counters
+// counters
 constexpr int LINE = 32;  // words between counters, so that each has a cache line of its own
 // forwards
-enum { MIXED, PROJECTED, SUMMARISED = PROJECTED + 2, INFERRED, EMBEDDED, ADVANCED, FORWARD_COUNTERS = ADVANCED + PARTS };
+enum {
+  MIXED, PROJECTED, SUMMARISED = PROJECTED + 2, INFERRED, EMBEDDED, ADVANCED, FORWARD_COUNTERS = ADVANCED + PARTS
+};
 // backwards
 enum { TILTED, UNMIXED, UNSUMMARISED, UNDRAWN, UNINFERRED, UNGATED, REVERSE_COUNTERS = UNGATED + BLOCKS };
 
