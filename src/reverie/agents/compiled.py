@@ -45,17 +45,15 @@ def hasten(world: WorldModel, behavior: Behavior, *steppers: Stepper) -> None:
 
 def persist(rssm: RSSM, batch: int, half: bool) -> None:
     """Let the filter stay on the GPU for all steps of a window, where its kernel fits; where not, say why."""
-    device = next(rssm.parameters()).device
-    if device.type != "cuda":
-        return
     if reason := unfit(rssm, batch, half):
         LOG.info("the filter is compiled step by step and has no kernel of its own: %s", reason)
         return
     try:
-        rssm.scan = PersistentScan(rssm, Program(shape_of(rssm), device), BACKEND)  # type: ignore[method-assign]
+        program = Program(shape_of(rssm), next(rssm.parameters()).device)
     except (RuntimeError, OSError) as error:  # of the compiler, the driver, or for a GPU that is too small
-        reason = first_line(error)
-        LOG.warning("the filter is compiled step by step, which is slower than its own kernel: %s", reason)
+        LOG.warning("the filter is compiled step by step, which is slower than its own kernel: %s", first_line(error))
+        return
+    rssm.scan = PersistentScan(rssm, program, BACKEND)  # type: ignore[method-assign]
 
 
 def manner(fast: str, device: torch.device) -> str:

@@ -87,7 +87,7 @@ class Dreamer(Agent):
         if fast in ("compile", "shared"):
             hasten(self.world, self.behavior, *self.steppers.values())
             self.beside = Beside(self.device)
-        if fast == "compile":
+        if fast == "compile" and self.device.type == "cuda":
             persist(self.world.rssm, self.replay.batch // ranks.count(), self.in_half)
         if self.device.type == "cuda" and fast != "off" and ranks.count() == 1:
             self.updating = Graphed(self._update, [self.generator])
