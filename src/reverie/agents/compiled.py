@@ -13,6 +13,9 @@ from torch.utils._triton import has_triton
 from ..nn.halved import Halved
 from ..nn.optim import Stepper
 from ..world.images import PoolEncoder
+from ..world.kernel.persistent import PersistentScan
+from ..world.kernel.program import Program
+from ..world.kernel.shape import shape_of, unfit
 from ..world.model import WorldModel
 from ..world.rssm import RSSM, State
 from ..world.scan import Scan
@@ -40,11 +43,24 @@ def hasten(world: WorldModel, behavior: Behavior, *steppers: Stepper) -> None:
         _replace(stepper, "step")
 
 
+def persist(rssm: RSSM, batch: int, half: bool) -> None:
+    """Let the filter stay on the GPU for all steps of a window, where its kernel fits; where not, say why."""
+    if reason := unfit(rssm, batch, half):
+        LOG.info("the filter is compiled step by step and has no kernel of its own: %s", reason)
+        return
+    try:
+        program = Program(shape_of(rssm), next(rssm.parameters()).device)
+    except (RuntimeError, OSError) as error:  # of the compiler, the driver, or for a GPU that is too small
+        LOG.warning("the filter is compiled step by step, which is slower than its own kernel: %s", first_line(error))
+        return
+    rssm.scan = PersistentScan(rssm, program, BACKEND)  # type: ignore[method-assign]
+
+
 def manner(fast: str, device: torch.device) -> str:
-    """How updates are to run: `compile`, `graph` or `off`; what cannot be compiled is said and runs as it is."""
+    """How updates are to run: `compile`, `shared`, `graph` or `off`; what cannot be compiled is said."""
     if fast == "auto":
         fast = "off" if device.type != "cuda" else "compile" if has_triton() else "graph"
-    if fast == "compile" and (reason := obstacle(device)):
+    if fast in ("compile", "shared") and (reason := obstacle(device)):
         LOG.warning("updates are not compiled, which is slower: %s", reason)
         return "graph"
     return fast
@@ -55,8 +71,13 @@ def obstacle(device: torch.device) -> str:
     try:
         torch.compile(lambda x: (2 * x).sum(), backend=BACKEND)(torch.ones(8, device=device))
     except Exception as error:  # compilers fail in all kinds of ways
-        return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return first_line(error)
     return ""
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, in a line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _replace(owner: Any, *names: str) -> None:

@@ -29,7 +29,7 @@ from ..world.model import Window, WorldModel
 from ..world.rssm import State
 from .base import Agent, Learned, Media, Mode, restore_random
 from .behavior import Behavior, between
-from .compiled import hasten, manner
+from .compiled import hasten, manner, persist
 from .windows import refreshed, window_of
 
 Memory = dict[str, Tensor]
@@ -84,9 +84,11 @@ class Dreamer(Agent):
     def _quicken(self, fast: str) -> None:
         """Replace functions by compiled ones, and on a GPU updates and acting by captured graphs."""
         fast = manner(fast, self.device)
-        if fast == "compile":
+        if fast in ("compile", "shared"):
             hasten(self.world, self.behavior, *self.steppers.values())
             self.beside = Beside(self.device)
+        if fast == "compile" and self.device.type == "cuda":
+            persist(self.world.rssm, self.replay.batch // ranks.count(), self.in_half)
         if self.device.type == "cuda" and fast != "off" and ranks.count() == 1:
             self.updating = Graphed(self._update, [self.generator])
             self.acting = {mode: Graphed(act, [self.generator]) for mode, act in self.acting.items()}

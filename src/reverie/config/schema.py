@@ -215,8 +215,9 @@ class RunConfig:
     """End early when the mean return of an evaluation reaches this."""
     threads: int = 0
     """CPU threads of torch; 0 chooses by the size of the network."""
-    fast: Literal["auto", "compile", "graph", "off"] = "auto"
-    """How Dreamer's updates run: compiled and as one GPU graph, as a GPU graph alone, plainly, or what suits."""
+    fast: Literal["auto", "compile", "shared", "graph", "off"] = "auto"
+    """How Dreamer's updates run: compiled and as one GPU graph (shared: on a GPU that other processes use at the same
+    time), as a GPU graph alone, plainly, or what suits."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,70 @@
+// What the GPU gives us: an instruction or two each. Tests play the GPU on a CPU, with functions of the same names.
+typedef unsigned int u32;
+typedef unsigned short bf16;  // the bits of a bfloat16; arithmetic is always done in float
+#define DEVICE __device__ __forceinline__
+#define KERNEL extern "C" __global__ void __launch_bounds__(256, 1)
+struct __align__(8) Bits64 { u32 x, y; };
+struct __align__(16) Bits128 { u32 x, y, z, w; };
+
+DEVICE int thread_index() { return threadIdx.x; }
+DEVICE int block_index() { return blockIdx.x; }
+DEVICE void block_sync() { __syncthreads(); }
+DEVICE unsigned char* shared_memory() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return memory;
+}
+DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
+DEVICE u32 as_bits(float x) { return __float_as_uint(x); }
+DEVICE float fast_exp(float x) { return __expf(x); }
+DEVICE float fast_divide(float x, float y) { return __fdividef(x, y); }
+DEVICE float fine_exp(float x) { return expf(x); }
+DEVICE float fine_log(float x) { return logf(x); }
+DEVICE float inverse_root(float x) { return rsqrtf(x); }
+DEVICE float warp_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
+DEVICE float warp_up(float x, int by, int width) { return __shfl_up_sync(0xffffffffu, x, by, width); }
+DEVICE float warp_at(float x, int lane, int width) { return __shfl_sync(0xffffffffu, x, lane, width); }
+// two floats rounded to one word, the first in its lower half
+DEVICE u32 pack(float first, float second) {
+  u32 word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+DEVICE bf16 narrow(float x) {
+  bf16 bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+// d (16 x 8) += a (16 x 16) b (16 x 8) by a warp; which lane holds what: see `load_inputs`, `load_weights`, `keep_sums`
+DEVICE void mma(float* d, const u32* a, const u32* b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// loads past the first-level cache. The intrinsic __ldcg is not volatile and might be moved before a wait.
+DEVICE Bits128 fetch16(const void* p) {
+  Bits128 v;
+  asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+  return v;
+}
+DEVICE Bits64 fetch8(const void* p) {
+  Bits64 v;
+  asm volatile("ld.global.cg.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
+  return v;
+}
+DEVICE u32 fetch4(const void* p) {
+  u32 v;
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+DEVICE void add_release(u32* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+DEVICE u32 read_acquire(const u32* counter) {
+  u32 value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
+  return value;
+}
+DEVICE void give_up() { asm volatile("trap;"); }
+DEVICE void pause() {}

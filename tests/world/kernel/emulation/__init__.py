@@ -1,0 +1,1 @@
+"""What the kernels of the filter are tested with: their phases in PyTorch, and a CPU that plays the GPU."""

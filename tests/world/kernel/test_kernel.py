@@ -1,0 +1,174 @@
+"""The kernels themselves: on a GPU if there is one, and always on a CPU that plays one."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounter
+
+from emulation.differences import first_wrong, forward_pairs, reverse_pairs
+from emulation.emulated import Emulated, Poisoned, require_compiler
+from emulation.phases import Phases
+from emulation.windows import CONFIGS, Window, goals_of, rssm_of, window_of
+from reverie.world.kernel.persistent import PersistentScan
+from reverie.world.kernel.program import Found, Program
+from reverie.world.kernel.shape import shape_of, unfit
+from reverie.world.rssm import RSSM, State
+from reverie.world.scan import Scan
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+WAITS = {
+    "forward": ("mix", "project (posterior)", "project (summary)", "summarise", "infer", "embed", *["advance"] * 8),
+    "reverse": ("tilt", "unmix", "unsummarise", "undraw", "uninfer", *["ungate"] * 8),
+}
+"""Phases that others wait for, in the order of the kernels' counters."""
+
+
+@dataclass
+class Case:
+    """A model, a window and the kernels."""
+
+    rssm: RSSM
+    window: Window
+    goals: tuple[Tensor, Tensor, Tensor]
+    program: Program
+    weights: Found
+
+    def forward(self) -> Found:
+        """What the kernel finds."""
+        found = self.program.forward(self.weights, self.window.start, *self.window.turned())
+        return self.checked("forward", found)
+
+    def reverse(self, found: Found) -> Found:
+        """What the kernel finds backwards."""
+        grads = self.program.reverse(self.weights, found, self.window.turned()[0], self.goals)
+        return self.checked("reverse", grads)
+
+    def checked(self, name: str, found: Found) -> Found:
+        """The same, if no thread block has waited in vain."""
+        code = int(self.program.fault)
+        assert not code, f"{name}: waited in vain for {WAITS[name][(code & 255) - 1]} at step {code >> 8}"
+        return found
+
+    def gradients(self, scan: Scan, steps: int) -> dict[str, Tensor]:
+        """States of the first steps, and gradients of inputs and weights, as training takes them."""
+        start, *inputs = self.window
+        window = Window(start, *(x[:, :steps] for x in inputs))
+        leaves = {name: getattr(window, name).detach().requires_grad_() for name in ("acted", "embedded")}
+        window, weights = window._replace(**leaves), dict(self.rssm.named_parameters())
+        with torch.autocast(self.window.first.device.type, torch.bfloat16):
+            state, params = scan(*window)
+        goals = [goal[:steps].transpose(0, 1) for goal in self.goals]
+        grads = torch.autograd.grad([*state, params], [*leaves.values(), *weights.values()], goals, allow_unused=True)
+        found = {name: grad for name, grad in zip([*leaves, *weights], grads) if grad is not None}
+        return found | {"deter": state.deter.detach(), "params": params.detach()}
+
+
+@pytest.fixture(
+    scope="module", params=["1m played", pytest.param("1m", marks=needs_gpu), pytest.param("12m", marks=needs_gpu)]
+)
+def case(request, tmp_path_factory) -> Case:
+    size, _, played = request.param.partition(" ")
+    if played:
+        require_compiler()
+    steps, device = (4, "cpu") if played else (64, "cuda")
+    rssm = rssm_of(CONFIGS[size], device)
+    assert not unfit(rssm, 16, half=True)
+    shape, window = shape_of(rssm), window_of(rssm, steps).halved()
+    folder = tmp_path_factory.mktemp("kernels")
+    program = Emulated(shape, folder) if played else Poisoned(shape, rssm.deter_in.weight.device, trapping=False)
+    with torch.autocast(device, torch.bfloat16):
+        weights = PersistentScan(rssm, program).kernel_weights()
+    return Case(rssm, window, goals_of(rssm, steps), program, weights)
+
+
+def test_no_phase_is_wrong(case):
+    phases = Phases(case.program.shape, case.weights, half=True)
+    inputs, found = case.window.turned(), case.forward()
+    wrong = first_wrong(forward_pairs(phases, found, case.window.start, inputs))
+    assert not wrong, wrong
+    wrong = first_wrong(reverse_pairs(phases, found, case.reverse(found), inputs[0], case.goals))
+    assert not wrong, wrong
+
+
+def test_whatever_runs_first_the_bits_are_the_same(case):
+    """A value that is read before it was written, or written twice, would show."""
+    found = case.forward()
+    grads = case.reverse(found)
+    for seed in range(1, 4 if isinstance(case.program, Emulated) else 20):
+        case.program.seed = seed
+        again = case.forward()
+        for name in ("deter", "stoch", "params"):
+            assert torch.equal(again[name], found[name]), f"{name}, run {seed}"
+        again = case.reverse(found)
+        for name in ("total_deter", "total_stoch"):
+            assert torch.equal(again[name], grads[name]), f"{name}, run {seed}"
+
+
+def cosine(left: Tensor, right: Tensor) -> float:
+    """How far two tensors point the same way."""
+    return float(torch.nn.functional.cosine_similarity(left.double().flatten(), right.double().flatten(), 0))
+
+
+def test_each_step_is_a_step_of_scan(case):
+    """From the kernel's own states, since paths part where draws fall to either side of a boundary."""
+    scan, inputs, found = Scan(case.rssm), case.window.turned(), case.forward()
+    before, carried = State(found["deters"][:-1], found["stochs"][:-1]), State(0, 0)
+    totals, flips = [], 0.0
+    with torch.autocast(inputs[0].device.type, torch.bfloat16):
+        weights = scan.halved()
+        for t in reversed(range(len(inputs[0]))):
+            leaf = State(*(x[t].clone().requires_grad_() for x in before))
+            deter, stoch, params = scan.step(weights, leaf, *(x[t] for x in inputs))
+            torch.testing.assert_close(found["deter"][t], deter.detach(), rtol=0, atol=0.03)
+            torch.testing.assert_close(found["params"][t], params.detach(), rtol=0, atol=0.2)
+            flips += float((found["stoch"][t] != stoch.detach().round()).sum()) / 2
+            totals.append(State(case.goals[0][t] + carried.deter, case.goals[1][t] + carried.stoch))
+            goals = (*totals[-1], case.goals[2][t])
+            carried = State(*torch.autograd.grad((deter, stoch, params), tuple(leaf), goals))
+    assert flips < 0.01 * inputs[-1].numel()
+    grads = case.reverse(found)
+    for name, steps, goal in zip(("total_deter", "total_stoch"), zip(*totals), case.goals):
+        expected = torch.stack(steps[::-1])
+        assert cosine(grads[name], expected) > 0.999
+        assert cosine(grads[name] - goal, expected - goal) > 0.999  # what later steps add
+
+
+def test_gradients_are_those_of_scan(case):
+    expected, found = (case.gradients(s, 4) for s in (Scan(case.rssm), PersistentScan(case.rssm, case.program)))
+    assert expected.keys() == found.keys() and "cell.mix.weight" in found
+    for name, value in expected.items():
+        assert cosine(found[name], value) > 0.98, name
+
+
+def test_the_batch_of_all_steps_is_compiled(case):
+    counter = CompileCounter()
+    expected = case.gradients(PersistentScan(case.rssm, case.program), 3)
+    found = case.gradients(PersistentScan(case.rssm, case.program, counter), 3)
+    assert counter.frame_count == 1  # all steps at once, and no step by itself
+    for name, value in expected.items():
+        assert cosine(found[name], value) > 0.9999, name
+
+
+@needs_gpu
+def test_kernels_in_a_graph_do_what_they_do_outside(case):
+    if isinstance(case.program, Emulated):
+        pytest.skip("only a GPU has graphs")
+    scan, stream = PersistentScan(case.rssm, case.program), torch.cuda.Stream()
+    steps = case.window.first.shape[1]
+    expected = case.gradients(scan, steps)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        case.gradients(scan, steps)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        found = case.gradients(scan, steps)
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    case.checked("forward", found)
+    assert torch.equal(found["deter"], expected["deter"]) and torch.equal(found["params"], expected["params"])
+    for name, value in expected.items():
+        assert cosine(found[name], value) > 0.9999, name
