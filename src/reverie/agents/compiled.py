@@ -12,6 +12,7 @@ from torch.utils._triton import has_triton
 
 from ..nn.halved import Halved
 from ..nn.optim import Stepper
+from ..nn.tail import fusible
 from ..world.images import PoolEncoder
 from ..world.kernel.persistent import PersistentScan
 from ..world.kernel.program import Program
@@ -32,6 +33,7 @@ def hasten(world: WorldModel, behavior: Behavior, *steppers: Stepper) -> None:
     for module in world.encoder.modules():
         if isinstance(module, PoolEncoder):
             module.folded = True
+            module.fused = all(fusible(tail, module.taps.device) for tail in module.tails)
     _replace(world, "encoded", "predicted")
     _replace(world.rssm, "shares")
     _replace(behavior, "foresee", "judged", "replay_loss")

@@ -53,17 +53,26 @@ def pooling_taps() -> Tensor:
 
 def pooled_conv(x: Tensor, conv: nn.Module, taps: Tensor) -> Tensor:
     """A padded 5x5 convolution of maps (B, h, w, i) and 2x2 max-pooling: (B, h / 2, w / 2, o)."""
-    weight, bias = kernels_of(conv)
-    outputs, inputs = weight.shape[:2]
-    phases = _by_patches(x, weight) if inputs < 8 else _by_tiles(x, weight, taps)
-    batch, height, width, _ = phases.shape
-    return phases.reshape(batch, height, width, 4, outputs).amax(3) + bias.to(phases.dtype)
+    _, bias = kernels_of(conv)
+    phases = phases_of(x, conv, taps)
+    return phases.unflatten(3, (4, len(bias))).amax(3) + bias.to(phases.dtype)
 
 
-def _by_tiles(x: Tensor, weight: Tensor, taps: Tensor) -> Tensor:
-    """The convolution at all four phases (B, h / 2, w / 2, 4 o), of 2x2 tiles as channels."""
+def phases_of(x: Tensor, conv: nn.Module, taps: Tensor) -> Tensor:
+    """The convolution of maps (B, h, w, i) at the four phases of each tile, without bias: (B, h / 2, w / 2, 4 o)."""
+    weight, _ = kernels_of(conv)
+    return _by_patches(x, weight) if weight.shape[1] < 8 else phases_of_tiles(tiles_of(x), conv, taps)
+
+
+def tiles_of(x: Tensor) -> Tensor:
+    """The four pixels of each 2x2 tile of maps (B, h, w, i) side by side: (B, h / 2, w / 2, 4 i)."""
     batch, height, width, inputs = x.shape
-    tiles = x.reshape(batch, height // 2, 2, width // 2, 2, inputs).permute(0, 1, 3, 2, 4, 5).flatten(3)
+    return x.reshape(batch, height // 2, 2, width // 2, 2, inputs).permute(0, 1, 3, 2, 4, 5).flatten(3)
+
+
+def phases_of_tiles(tiles: Tensor, conv: nn.Module, taps: Tensor) -> Tensor:
+    """What `phases_of` makes of maps, of their tiles."""
+    weight, _ = kernels_of(conv)
     folded = torch.einsum("oikl,atbk,cudl->acobditu", weight, taps, taps)  # (2, 2, o, 2, 2, i, 3, 3)
     folded = folded.flatten(0, 2).flatten(1, 3).contiguous(memory_format=torch.channels_last)
     return F.conv2d(tiles.permute(0, 3, 1, 2), folded, padding=1).permute(0, 2, 3, 1)

@@ -10,7 +10,16 @@ from torch import Tensor, nn
 
 from ..config.errors import UserError
 from ..nn.layers import Layers
-from ..nn.subpixel import enlarged_conv, enlarging_taps, pooled_conv, pooling_taps
+from ..nn.subpixel import (
+    enlarged_conv,
+    enlarging_taps,
+    kernels_of,
+    phases_of,
+    phases_of_tiles,
+    pooled_conv,
+    pooling_taps,
+)
+from ..nn.tail import pooled_tail
 
 STAGES = 4
 MANY = 64
@@ -51,6 +60,8 @@ class PoolEncoder(nn.Module):
 
     folded = False
     """Whether convolution and pooling are one operation for many images, which GPUs are faster at."""
+    fused = False
+    """Whether what follows a folded convolution is one kernel too; `nn.tail.fusible` says what for."""
     taps: Tensor
 
     def __init__(self, make: Layers, shape: tuple[int, ...], depth: int) -> None:
@@ -69,12 +80,21 @@ class PoolEncoder(nn.Module):
         """Features (B, E) of images (B, c, h, w) between -0.5 and 0.5."""
         if self.folded and self.stages and len(x) >= MANY:
             x = x.permute(0, 2, 3, 1)
+            if self.fused:
+                return self._fused(x).flatten(1)
             for conv, tail in zip(self.convs, self.tails):
                 x = tail(pooled_conv(x, conv, self.taps))
             return x.flatten(1)
         for conv, tail in zip(self.convs, self.tails):
             x = tail(self.pool(conv(x)).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         return x.permute(0, 2, 3, 1).flatten(1)
+
+    def _fused(self, x: Tensor) -> Tensor:
+        """The folded form, with the maps between the stages as the tiles that the next convolution takes."""
+        for i, (conv, tail) in enumerate(zip(self.convs, self.tails)):
+            phases = phases_of_tiles(x, conv, self.taps) if i else phases_of(x, conv, self.taps)
+            x = pooled_tail(phases, kernels_of(conv)[1], tail, tiled=i < self.stages - 1)
+        return x
 
 
 class PoolDecoder(nn.Module):
