@@ -16,11 +16,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is spread: numbers per thread and load (8 of two bytes are one wide load), warps, programs."""
+    """How a kernel is spread: numbers per thread and load (8 of two bytes are one wide load) and warps of a program.
+
+    Where programs go on from block to block, how many there are, and how many blocks each has under way.
+    """
 
     numbers: int
     warps: int
     programs: int = 0
+    stages: int = 1
 
     def rows(self, columns: int) -> int:
         """How many rows one program works on at a time."""
@@ -28,7 +32,7 @@ class Launch:
 
 
 FORWARD = Launch(8, 4)
-BACKWARD = Launch(8, 4, 528)
+BACKWARD = Launch(8, 4, 528, 3)
 """Four programs on each of the 132 processors of an H200; their partial sums are added up at the end."""
 
 
@@ -55,8 +59,9 @@ def backward(
     dphases = torch.empty_like(phases)
     sums = torch.empty(programs, 2, channels, device=phases.device)
     _backward[(programs,)](
-        dy, phases, bias, scale, dphases, sums, count, eps, channels, columns, rows, width, num_warps=launch.warps
-    )
+        dy, phases, bias, scale, dphases, sums, count, eps, channels, columns, rows, width, launch.stages,
+        num_warps=launch.warps,
+    )  # fmt: skip
     return dphases, sums.sum(0)
 
 
@@ -79,18 +84,18 @@ def _forward(
 def _backward(
     dy: tl.tensor, phases: tl.tensor, bias: tl.tensor, scale: tl.tensor, dphases: tl.tensor, sums: tl.tensor,
     count: tl.tensor, eps: tl.tensor,
-    C: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    C: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     column = tl.arange(0, COLUMNS)
     shift, factor = _read_channels(bias, scale, column, C, phases.dtype.element_ty)
     dbias = tl.zeros((ROWS, COLUMNS), tl.float32)
     dscale = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for block in range(tl.program_id(0), tl.cdiv(count, ROWS), tl.num_programs(0)):
+    for block in tl.range(tl.program_id(0), tl.cdiv(count, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = block * ROWS + tl.arange(0, ROWS)
         here = (row < count)[:, None] & (column < C)[None, :]
         at = row.to(tl.int64)[:, None] * (4 * C) + column[None, :]
-        p0, p1, p2, p3 = _read_phases(phases + at, here, C)
         d = _read(dy + _place(row, C, WIDTH)[:, None] + column[None, :], here)
+        p0, p1, p2, p3 = _read_phases(phases + at, here, C)
         top = _largest(p0, p1, p2, p3)
         normal, inverse, z, gate = _activated(top, shift, factor, eps, C, phases.dtype.element_ty)
         d = d * gate * (1 + z * (1 - gate))
