@@ -81,7 +81,7 @@ def test_help_is_readable(call):
     for words in ("cartpole_ppo", "PPO on CartPole", "crafter", "--ppo.lr X", "Learning rate of Adam.", "Short names"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 130
-    for command in ("eval", "play", "dream", "envs", "bench"):
+    for command in ("eval", "play", "dream", "export", "envs", "bench"):
         assert f"reverie {command}" in call(command, "--help")[1]
     assert "reverie train" in call()[1]
 
@@ -118,6 +118,10 @@ def test_help_is_readable(call):
         ("dream --logdir {run} --length 1", "--length is 1: it must be at least 2"),
         ("dream --logdir {run} --context 0", "--context is 0: it must be at least 1"),
         ("dream --logdir {run} --checkpoint other.pt", "there is best.pt, latest.pt"),
+        ("export --logdir {run}", "--out is missing"),
+        ("export --logdir {run} --out {tmp}/policy.pth", "name a file .onnx or .pt2"),
+        ("export --logdir {run} --out {tmp}/none/policy.onnx", "there is no folder"),
+        ("export --logdir {run} --out {tmp}/policy.onnx --checkpoint other.pt", "there is best.pt, latest.pt"),
         ("envs --check toy_katch", "did you mean toy_catch"),
         ("envs --check toy_catch --env.sise 8", "did you mean --env.size"),
         ("envs --check toy_catch --envs.count 0", "--envs.count is 0: it must be at least 1"),

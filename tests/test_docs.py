@@ -22,6 +22,7 @@ from reverie.config.arguments import (
     DreamArguments,
     EnvsArguments,
     EvalArguments,
+    ExportArguments,
     PlayArguments,
     TrainArguments,
     parse,
@@ -45,6 +46,7 @@ KINDS = {
     "eval": EvalArguments,
     "play": PlayArguments,
     "dream": DreamArguments,
+    "export": ExportArguments,
     "envs": EnvsArguments,
     "bench": BenchArguments,
 }

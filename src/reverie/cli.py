@@ -18,6 +18,7 @@ from .config import names, owners, store
 from .config.arguments import (
     DreamArguments,
     EvalArguments,
+    ExportArguments,
     PlayArguments,
     parse,
     parse_bench,
@@ -206,6 +207,22 @@ def dream(words: list[str]) -> int:
     return 0
 
 
+def export(words: list[str]) -> int:
+    """Write the acting step of a run's agent into a file."""
+    arguments = parse(words, ExportArguments)
+    config = stored_config(arguments.logdir, "cpu")
+    if not arguments.out:
+        raise UserError("--out is missing: the file to write, .onnx or .pt2")
+    from .reopened import export_checkpoint
+    from .tools.export import summary
+    from .training.checkpoint import find
+
+    file, out = find(Path(arguments.logdir), arguments.checkpoint), Path(arguments.out)
+    print(summary(export_checkpoint(config, file, out, arguments.stochastic)))
+    print(f"\n{out}: {out.stat().st_size / 1e6:.1f} MB, all of the above inside")
+    return 0
+
+
 def stored_config(logdir: str, device: str) -> Config:
     """The configuration of the run in a folder, on the device asked for."""
     if not logdir:
@@ -245,6 +262,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "eval": (evaluate, "evaluate the agent of a run"),
     "play": (play, "watch the agent of a run, in a window or as GIFs"),
     "dream": (dream, "see what the world model of a run predicts, as a GIF beside the truth"),
+    "export": (export, "write what it takes to act into an ONNX or torch file for other programs"),
     "envs": (envs, "list the environment suites, or check a task"),
     "bench": (bench, "measure how fast a part of training is, or all of it"),
 }

@@ -1,4 +1,4 @@
-"""Agents of finished runs, put together again from a checkpoint: to be evaluated, to dream, to play."""
+"""Agents of finished runs, put together again from a checkpoint: to be evaluated, to dream, to play, to be exported."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 
 from .agents.base import Mode
 from .build import EVAL_SEED, device_of, make_agent, make_stream
 from .config.schema import Config
-from .envs.registry import find, make_own_env
+from .envs.registry import find, frames_per_step, make_own_env
 from .envs.translation import Translation
 from .tools.dream import Stretch, dreams
+from .tools.export import check_target, describe, export
 from .tools.player import Player
+from .tools.steps import make_step
 from .training import checkpoint
 from .training.evaluate import Evaluation, Evaluator
 from .world.dream import Dream
@@ -65,6 +68,25 @@ def make_player(config: Config, file: Path, env: gymnasium.Env | None = None) ->
     agent = make_agent(uncompiled(config), translation.observation_space, translation.action_space, device)
     checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
     return Player(agent, translation, partial(make_task_env, config), device)
+
+
+def export_checkpoint(config: Config, file: Path, out: Path, stochastic: bool) -> dict[str, Any]:
+    """Write the acting step of a checkpoint's agent into a file; the description that stands in it."""
+    check_target(out)
+    ppo, world = replace(config.ppo, precision="float32"), replace(config.world, precision="float32")
+    player = make_player(replace(config, device="cpu", ppo=ppo, world=world), file)
+    step = make_step(player.agent, player.observation_space, player.action_space, stochastic)
+    facts = {
+        "task": config.task,
+        "agent": config.agent.name,
+        "step": int(checkpoint.load(file)["counters"]["step"]),
+        "actions_are": "drawn with the noise that goes in" if stochastic else "the likeliest; nothing is random",
+        "frames_per_step": frames_per_step(config.task, config.env),
+        "images": {"size": config.env.size, "gray": config.env.gray, "stack": config.env.stack},
+    }
+    description = describe(step, player.action_space, facts)
+    export(step, description, out)
+    return description
 
 
 def uncompiled(config: Config) -> Config:

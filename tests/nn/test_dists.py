@@ -25,9 +25,9 @@ def test_categorical_agrees_with_torch():
 
 def test_samples_follow_the_probabilities_and_the_generator():
     dist = Categorical(torch.tensor([0.1, 0.2, 0.7]).log().expand(20_000, 3))
-    one = dist.sample(torch.Generator().manual_seed(3))
-    assert (one == dist.sample(torch.Generator().manual_seed(3))).all()
-    assert (one != dist.sample(torch.Generator().manual_seed(4))).any()
+    one = dist.sample(dist.noise(torch.Generator().manual_seed(3)))
+    assert (one == dist.sample(dist.noise(torch.Generator().manual_seed(3)))).all()
+    assert (one != dist.sample(dist.noise(torch.Generator().manual_seed(4)))).any()
     shares = torch.bincount(one, minlength=3) / 20_000
     torch.testing.assert_close(shares, torch.tensor([0.1, 0.2, 0.7]), atol=0.02, rtol=0)
 
@@ -39,7 +39,7 @@ def test_choices_add_up():
     left, right = Categorical(logits[:, :2]), Categorical(logits[:, 2:])
     torch.testing.assert_close(dist.logp(action), left.logp(action[:, 0]) + right.logp(action[:, 1]))
     torch.testing.assert_close(dist.entropy(), left.entropy() + right.entropy())
-    assert dist.sample(torch.Generator()).shape == dist.mode().shape == (4, 2)
+    assert dist.sample(dist.noise(torch.Generator())).shape == dist.mode().shape == (4, 2)
 
 
 def test_normal_agrees_with_torch():
@@ -47,7 +47,7 @@ def test_normal_agrees_with_torch():
     mean, log_std = torch.randn(6, 3, generator=generator), torch.randn(3, generator=generator)
     ours = Normal(mean, log_std)
     theirs = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
-    action = ours.sample(generator)
+    action = ours.sample(ours.noise(generator))
     torch.testing.assert_close(ours.logp(action), theirs.log_prob(action))
     torch.testing.assert_close(ours.entropy(), theirs.entropy())
     torch.testing.assert_close(ours.mode(), mean)

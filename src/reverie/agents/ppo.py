@@ -51,7 +51,7 @@ class PPO(Agent):
         policy, value = self.net(rows)
         if mode == "eval":
             return {"action": policy.mode(), "value": value}, carry
-        action = policy.sample(self.generator)
+        action = policy.sample(policy.noise(self.generator))
         return {"action": action, "logp": policy.logp(action), "value": value}, carry
 
     def learn_rollout(self, rows: Batch) -> Learned:

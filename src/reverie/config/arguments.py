@@ -104,6 +104,20 @@ class DreamArguments:
 
 
 @dataclass(frozen=True)
+class ExportArguments:
+    """Write what it takes to act into one file for other programs."""
+
+    logdir: str = ""
+    """Folder of the run."""
+    out: str = ""
+    """The file: .onnx for any ONNX runtime, .pt2 for torch.export.load."""
+    checkpoint: str = "best"
+    """best, latest, or a file."""
+    stochastic: bool = False
+    """Draw latents and actions with random numbers that go in, instead of taking the likeliest."""
+
+
+@dataclass(frozen=True)
 class EnvsArguments:
     """What is installed; or a close look at one task."""
 

@@ -1,6 +1,6 @@
 """Distributions of actions: sample, mode, log-probability, entropy.
 
-Sampling takes a generator, which is saved and restored with the agent.
+Samples are made of noise from a generator, which is saved and restored with the agent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch import Tensor
 class Dist(Protocol):
     """What a policy head answers with."""
 
-    def sample(self, generator: torch.Generator) -> Tensor: ...
+    def noise(self, generator: torch.Generator) -> Tensor: ...
+    def sample(self, noise: Tensor) -> Tensor: ...
     def mode(self) -> Tensor: ...
     def logp(self, action: Tensor) -> Tensor: ...
     def entropy(self) -> Tensor: ...
@@ -27,12 +28,15 @@ class Categorical:
     def __init__(self, logits: Tensor) -> None:
         self.log_probs = logits.float().log_softmax(-1)
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def noise(self, generator: torch.Generator) -> Tensor:
+        """Uniform numbers (..., 1), of which a sample is made."""
+        return torch.rand((*self.log_probs.shape[:-1], 1), generator=generator, device=self.log_probs.device)
+
+    def sample(self, noise: Tensor) -> Tensor:
         """Class numbers, int64 (...)."""
         # how many classes lie below a uniform number: a third of the time of torch.multinomial
         total = self.log_probs.exp().cumsum(-1)
-        uniform = torch.rand((*total.shape[:-1], 1), generator=generator, device=total.device)
-        return (total < uniform * total[..., -1:]).sum(-1)
+        return (total < noise * total[..., -1:]).sum(-1)
 
     def mode(self) -> Tensor:
         """The likeliest class."""
@@ -53,9 +57,13 @@ class MultiCategorical:
     def __init__(self, logits: Tensor, sizes: tuple[int, ...]) -> None:
         self.parts = [Categorical(part) for part in logits.split(sizes, -1)]
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def noise(self, generator: torch.Generator) -> Tensor:
+        """Uniform numbers (..., choices)."""
+        return torch.cat([part.noise(generator) for part in self.parts], -1)
+
+    def sample(self, noise: Tensor) -> Tensor:
         """Class numbers, int64 (..., choices)."""
-        return torch.stack([part.sample(generator) for part in self.parts], -1)
+        return torch.stack([part.sample(noise[..., i : i + 1]) for i, part in enumerate(self.parts)], -1)
 
     def mode(self) -> Tensor:
         """The likeliest class of each choice."""
@@ -76,9 +84,12 @@ class Normal:
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean, self.log_std = mean.float(), log_std.float()
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def noise(self, generator: torch.Generator) -> Tensor:
+        """Standard normal numbers (..., A)."""
+        return torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
+
+    def sample(self, noise: Tensor) -> Tensor:
         """Actions (..., A)."""
-        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
         return self.mean + self.log_std.exp() * noise
 
     def mode(self) -> Tensor:
@@ -101,9 +112,14 @@ class SideBySide:
     def __init__(self, parts: list[Dist]) -> None:
         self.parts = parts
 
-    def sample(self, generator: torch.Generator) -> Tensor:
+    def noise(self, generator: torch.Generator) -> Tensor:
+        """The noise of all parts side by side (..., A)."""
+        return torch.cat([part.noise(generator) for part in self.parts], -1)
+
+    def sample(self, noise: Tensor) -> Tensor:
         """Actions of all parts, float (..., A)."""
-        return self._joined([part.sample(generator) for part in self.parts])
+        pieces = noise.split([_width(part) for part in self.parts], -1)
+        return self._joined([part.sample(piece) for part, piece in zip(self.parts, pieces)])
 
     def mode(self) -> Tensor:
         """The likeliest action of each part."""

@@ -82,7 +82,7 @@ class BlockCell(nn.Module):
     def forward(self, deter: Tensor, stoch: Tensor, embedded: Tensor) -> Tensor:
         """The next deterministic state (B, D)."""
         inputs = torch.cat([self.deter_in(deter), self.stoch_in(stoch), embedded], -1)
-        blocks = deter.reshape(len(deter), self.blocks, -1)  # (B, g, D / g)
+        blocks = deter.unflatten(-1, (self.blocks, -1))  # (B, g, D / g)
         shared = inputs.unsqueeze(1).expand(-1, self.blocks, -1)  # (B, g, 3 hidden)
         x = self.mix(torch.cat([blocks.to(shared.dtype), shared], -1))
         x = self.tail(x.flatten(1)).reshape(blocks.shape)

@@ -13,6 +13,7 @@ from ..config.arguments import (
     DreamArguments,
     EnvsArguments,
     EvalArguments,
+    ExportArguments,
     PlayArguments,
     TrainArguments,
 )
@@ -32,6 +33,7 @@ USAGE = {
     "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
     "play": "reverie play --logdir DIR [--episodes N] [--checkpoint FILE] [--stochastic] [--save-gif] [--overlay]",
     "dream": "reverie dream --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--length N] [--context N]",
+    "export": "reverie export --logdir DIR --out FILE.onnx|FILE.pt2 [--checkpoint best|latest|FILE] [--stochastic]",
     "envs": "reverie envs [--check TASK] [--configs NAME ...] [--env.OPTION VALUE ...] [--envs.OPTION VALUE ...]",
     "bench": "reverie bench SUBJECT [--configs NAME ...] [--repeats N] [--seconds X] [--parts] [--json] [--option ...]",
 }
@@ -39,6 +41,7 @@ ARGUMENTS: dict[str, type] = {
     "eval": EvalArguments,
     "play": PlayArguments,
     "dream": DreamArguments,
+    "export": ExportArguments,
     "envs": EnvsArguments,
     "bench": BenchArguments,
 }

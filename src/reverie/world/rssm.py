@@ -77,7 +77,7 @@ class RSSM(nn.Module):
         # replaced and not multiplied by 0: a state that is not finite must not outlive its episode
         if self.start is None:
             return State(state.deter.masked_fill(first, 0), state.stoch.masked_fill(first, 0))
-        initial = self.initial(len(is_first))
+        initial = self.initial(is_first.shape[0])  # not len: torch.export would take the batch for a constant
         return State(*(torch.where(first, new, old) for new, old in zip(initial, state)))
 
     def observe(
