@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt
 JOBS ?= $(shell nproc)
+BROWSER := chromium chromium-driver
 
-.PHONY: help train test test-learning lint format setup setup-suites bench clean
+.PHONY: help train test test-learning lint format setup setup-suites setup-browser wheel-check bench clean
 
 help:
 	@echo "make train          set up and train the default agent"
@@ -13,12 +14,13 @@ help:
 	@echo "make test-learning  the tests that train for minutes"
 	@echo "make lint           ruff and mypy"
 	@echo "make setup-suites   install every environment suite"
+	@echo "make wheel-check    build the wheel, install it by itself and train from it"
 	@echo "make bench          compare speed with other implementations"
 
 train: $(VENV)/.ready
 	@$(BIN)/reverie train $(ARGS)
 
-test: $(VENV)/.suites
+test: $(VENV)/.suites setup-browser
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-learning: $(VENV)/.suites
@@ -49,6 +51,17 @@ $(VENV)/.suites: $(VENV)/.ready requirements/mario.txt
 	@$(PIP) -e ".[suites,dev]"
 	@$(PIP) --no-deps -r requirements/mario.txt
 	@touch $@
+
+# The page of dreams is tested in a real browser. Where it cannot be installed its tests are skipped (in CI they fail).
+setup-browser:
+	@which chromium chromedriver > /dev/null || { \
+		test "$$(id -u)" = 0 && which apt-get > /dev/null && echo "Installing Chromium" && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(BROWSER) > /dev/null; \
+	} || echo "Chromium is missing, what needs it is skipped: sudo apt install $(BROWSER)"
+
+# What users without a checkout get: a wheel, in an environment of its own, from which training works.
+wheel-check:
+	@PYTHON="$(PYTHON)" .ci/wheel
 
 bench: $(VENV)/.suites
 	@$(PIP) -r requirements/bench.txt

@@ -115,6 +115,8 @@ def test_help_is_readable(call):
         ("play --logdir {run} --checkpoint /etc/passwd", "damaged or no checkpoint"),
         ("play --logdir {run} --episods 2", "did you mean --episodes"),
         ("dream --logdir {run}", "this run's agent has no world model"),
+        ("dream --logdir {run} --web", "this run's agent has no world model"),
+        ("dream --logdir {run} --web --port 70000", "--port is 70000: it must be between 0 and 65535"),
         ("dream --logdir {run} --length 1", "--length is 1: it must be at least 2"),
         ("dream --logdir {run} --context 0", "--context is 0: it must be at least 1"),
         ("dream --logdir {run} --checkpoint other.pt", "there is best.pt, latest.pt"),

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from .config import names, owners, store
 from .config.arguments import (
@@ -193,6 +193,8 @@ def dream(words: list[str]) -> int:
     from .training.checkpoint import find
 
     file = find(Path(arguments.logdir), arguments.checkpoint)
+    if arguments.web:
+        return dream_page(config, file, arguments)
     stretch = Stretch(arguments.start, arguments.length, arguments.context)
     dreams, step = dream_checkpoint(
         config, file, arguments.episodes, stretch, "sample" if arguments.stochastic else "eval", arguments.seed
@@ -204,6 +206,21 @@ def dream(words: list[str]) -> int:
         folder = Path(arguments.gif_dir or Path(arguments.logdir) / "gifs")
         for path in save_gifs(dreams, folder, f"{file.stem}_{step:09d}", arguments.gif_fps):
             print(path)
+    return 0
+
+
+def dream_page(config: Config, file: Path, arguments: DreamArguments) -> int:
+    """Let a person play inside the dream of a run, on a page in the browser."""
+    from .reopened import lucid_dream
+    from .tools.web import serve
+
+    def opened(address: str) -> None:
+        print(f"Dream at {address}\nOpen it in a browser on this machine; Ctrl-C ends it.", flush=True)
+
+    mode: Literal["sample", "eval"] = "sample" if arguments.stochastic else "eval"
+    with lucid_dream(config, file, arguments.context, mode, arguments.seed) as stage:
+        serve(stage, arguments.port, opened)
+    print("\nThe dream has ended.")
     return 0
 
 
@@ -261,7 +278,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "train": (train, "train an agent"),
     "eval": (evaluate, "evaluate the agent of a run"),
     "play": (play, "watch the agent of a run, in a window or as GIFs"),
-    "dream": (dream, "see what the world model of a run predicts, as a GIF beside the truth"),
+    "dream": (dream, "see what the world model of a run predicts: as a GIF, or on a page to play in (--web)"),
     "export": (export, "write what it takes to act into an ONNX or torch file for other programs"),
     "envs": (envs, "list the environment suites, or check a task"),
     "bench": (bench, "measure how fast a part of training is, or all of it"),

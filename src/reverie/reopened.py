@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,14 +12,17 @@ from typing import Any
 import gymnasium
 
 from .agents.base import Mode
-from .build import EVAL_SEED, device_of, make_agent, make_stream
+from .build import EVAL_SEED, device_of, make_agent, make_stream, tune_cpu
 from .config.schema import Config
 from .envs.registry import find, frames_per_step, make_own_env
 from .envs.translation import Translation
+from .tools.controls import action_names, controls_of
 from .tools.dream import Stretch, dreams
 from .tools.export import check_target, describe, export
+from .tools.lucid import LucidDream
 from .tools.player import Player
 from .tools.steps import make_step
+from .tools.web import Stage
 from .training import checkpoint
 from .training.evaluate import Evaluation, Evaluator
 from .world.dream import Dream
@@ -51,6 +55,25 @@ def dream_checkpoint(
         agent = make_agent(uncompiled(config), *stream.spaces, device)
         checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
         return dreams(agent, stream, stretch, mode, device), int(saved["counters"]["step"])
+    finally:
+        stream.close()
+
+
+@contextmanager
+def lucid_dream(config: Config, file: Path, context: int, mode: Mode, seed: int = 0) -> Iterator[Stage]:
+    """A dream of a checkpoint's agent to act in, for a page to show."""
+    device, saved = device_of(config), checkpoint.load(file)
+    with make_task_env(config) as env:
+        names = action_names(env)
+    # rows as training shows them, like those of `dream_checkpoint`
+    stream = make_stream(replace(config, seed=config.seed + seed + EVAL_SEED), count=1)
+    try:
+        tune_cpu(config, stream.observation_space)
+        agent = make_agent(uncompiled(config), *stream.spaces, device)
+        dream = LucidDream(agent, stream, context, mode, device)
+        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+        facts = {"task": config.task, "step": int(saved["counters"]["step"]), "checkpoint": file.name}
+        yield Stage(dream, controls_of(stream.action_space, names), facts)
     finally:
         stream.close()
 

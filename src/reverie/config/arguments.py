@@ -75,7 +75,7 @@ class PlayArguments:
 
 @dataclass(frozen=True)
 class DreamArguments:
-    """Look at what a world model predicts, beside what happened."""
+    """Look at what a world model predicts, beside what happened, or play in it."""
 
     logdir: str = ""
     """Folder of the run."""
@@ -97,6 +97,10 @@ class DreamArguments:
     """Frames per second of the GIF."""
     gif_dir: str = ""
     """Folder of the GIF; empty takes LOGDIR/gifs."""
+    web: bool = False
+    """Open a page on this machine to play inside the dream, instead."""
+    port: int = 0
+    """Port of that page; 0 takes a free one."""
     seed: int = 0
     """Added to the run's own evaluation seed, for other episodes."""
     device: typing.Literal["auto", "cpu", "cuda"] = "auto"

@@ -59,6 +59,7 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     "seconds": (0.01, None),
     "length": (2, None),
     "start": (0, None),
+    "port": (0, 65535),
 }
 """Least and greatest values of options, by dotted name; None is no limit."""
 

@@ -112,6 +112,10 @@ class Catch(Toy):
     observation_space: gymnasium.Space = Box(0, 255, (32, 32, 3), np.uint8)
     action_space = Discrete(3)
 
+    def get_action_meanings(self) -> list[str]:
+        """The actions in words."""
+        return ["left", "noop", "right"]
+
     def begin(self) -> None:
         """Draw the column of the ball; the paddle starts anywhere from which it can still be reached."""
         self.balls = [int(self.np_random.integers(self.GRID))]

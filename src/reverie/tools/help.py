@@ -32,7 +32,7 @@ USAGE = {
     "train": "reverie train [--configs NAME ...] [--task SUITE_NAME] [--logdir DIR] [--resume] [--option VALUE ...]",
     "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
     "play": "reverie play --logdir DIR [--episodes N] [--checkpoint FILE] [--stochastic] [--save-gif] [--overlay]",
-    "dream": "reverie dream --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--length N] [--context N]",
+    "dream": "reverie dream --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--length N] [--web]",
     "export": "reverie export --logdir DIR --out FILE.onnx|FILE.pt2 [--checkpoint best|latest|FILE] [--stochastic]",
     "envs": "reverie envs [--check TASK] [--configs NAME ...] [--env.OPTION VALUE ...] [--envs.OPTION VALUE ...]",
     "bench": "reverie bench SUBJECT [--configs NAME ...] [--repeats N] [--seconds X] [--parts] [--json] [--option ...]",

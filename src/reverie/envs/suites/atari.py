@@ -55,6 +55,10 @@ class AtariGame(gymnasium.Env):
         self.observation_space = rules.space
         self.steps = 0
 
+    def get_action_meanings(self) -> list[str]:
+        """The actions in ALE's words."""
+        return [action.name for action in self.actions]
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:

@@ -53,6 +53,10 @@ class CrafterEnv(gymnasium.Env):
         self.observation_space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
         self.action_space = gymnasium.spaces.Discrete(len(self._game.action_names))
 
+    def get_action_meanings(self) -> list[str]:
+        """The actions in words."""
+        return list(self._game.action_names)
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """The first picture of a new world."""
         super().reset(seed=seed)

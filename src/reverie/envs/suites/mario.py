@@ -156,6 +156,11 @@ class Mario(gymnasium.Env):
         self.observation_space = Box(0, 255, (size, size, 3), np.uint8)
         self.action_space = Discrete(len(self.buttons))
 
+    def get_action_meanings(self) -> list[str]:
+        """The buttons of each action."""
+        names = {LEFT: "left", RIGHT: "right", UP: "up", DOWN: "down", A: "A", B: "B"}
+        return [" ".join(name for bit, name in names.items() if held & bit) or "noop" for held in self.buttons]
+
     def start(self, stage: tuple[int, int]) -> Game:
         """The game of a stage at its beginning."""
         if stage not in self.games:

@@ -47,6 +47,11 @@ class MinatarEnv(gymnasium.Env):
         )
         self.action_space = gymnasium.spaces.Discrete(len(self._actions))
 
+    def get_action_meanings(self) -> list[str]:
+        """The actions in words; MinAtar itself has a letter for each."""
+        words = {"n": "noop", "l": "left", "u": "up", "r": "right", "d": "down", "f": "fire"}
+        return [words[self._game.action_map[action]] for action in self._actions]
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
