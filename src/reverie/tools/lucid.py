@@ -122,8 +122,8 @@ class LucidDream:
     def _dreamt(self) -> View:
         """How the state looks to the model."""
         world, state = self.agent.world, self.state
-        value = self.agent.behavior.critic.pred(state.feature)
-        numbers = {"reward": world.reward(state), "value": value, "continue": world.cont(state) / world.gamma}
+        reward, cont = world.reward(state.feature), world.cont(state.feature) / world.gamma
+        numbers = {"reward": reward, "value": self.agent.behavior.critic.pred(state.feature), "continue": cont}
         told = {name: float(number) for name, number in numbers.items()}
         if world.decoder is None:
             return View(numbers=told)
