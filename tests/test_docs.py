@@ -23,10 +23,12 @@ from reverie.config.arguments import (
     EnvsArguments,
     EvalArguments,
     PlayArguments,
+    PlotArguments,
     TrainArguments,
     parse,
     parse_bench,
     parse_envs,
+    parse_plot,
 )
 from reverie.config.dreamers import GENERATIONS
 from reverie.config.errors import UserError
@@ -45,6 +47,7 @@ KINDS = {
     "eval": EvalArguments,
     "play": PlayArguments,
     "dream": DreamArguments,
+    "plot": PlotArguments,
     "envs": EnvsArguments,
     "bench": BenchArguments,
 }
@@ -151,6 +154,9 @@ def test_commands_parse(doc, page_folder):
         if command == "bench":
             _, arguments, values = parse_bench(rest)
             check_task(configured(arguments.configs, values).task)
+            continue
+        if command == "plot":
+            assert parse_plot(rest).logdir
             continue
         if command != "train":
             arguments = parse_envs(rest)[0] if command == "envs" else parse(rest, KINDS[command])

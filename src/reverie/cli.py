@@ -22,6 +22,7 @@ from .config.arguments import (
     parse,
     parse_bench,
     parse_envs,
+    parse_plot,
     parse_train,
 )
 from .config.errors import UserError, nearest
@@ -206,6 +207,25 @@ def dream(words: list[str]) -> int:
     return 0
 
 
+def plot(words: list[str]) -> int:
+    """Draw learning curves."""
+    arguments = parse_plot(words)
+    from .tools import panels, records
+    from .tools import plot as drawing
+
+    runs = records.records(arguments.logdir)
+    if arguments.metric == "list":
+        print("\n".join(sorted(set().union(*(run.metrics for run in runs)))))
+        return 0
+    path = drawing.checked(arguments.out)
+    chart = panels.chart(runs, arguments)
+    drawing.save(drawing.draw(chart, arguments), path)
+    for note in chart.notes:
+        print(f"reverie: {note}", file=sys.stderr)
+    print("\n".join([f"{chart.metric}:", *(f"  {line}" for line in panels.summary(chart, arguments.x)), str(path)]))
+    return 0
+
+
 def stored_config(logdir: str, device: str) -> Config:
     """The configuration of the run in a folder, on the device asked for."""
     if not logdir:
@@ -245,6 +265,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "eval": (evaluate, "evaluate the agent of a run"),
     "play": (play, "watch the agent of a run, in a window or as GIFs"),
     "dream": (dream, "see what the world model of a run predicts, as a GIF beside the truth"),
+    "plot": (plot, "draw learning curves of runs, seeds as a band, beside published scores"),
     "envs": (envs, "list the environment suites, or check a task"),
     "bench": (bench, "measure how fast a part of training is, or all of it"),
 }

@@ -115,6 +115,32 @@ class EnvsArguments:
     """Modules to import first, which register environments of your own."""
 
 
+@dataclass(frozen=True)
+class PlotArguments:
+    """Draw learning curves of runs, those that differ only in the seed as one curve with a band."""
+
+    logdir: tuple[str, ...] = ()
+    """Folders of runs, or folders with runs below them; the option's name may be left out."""
+    metric: str = ""
+    """What is drawn; empty takes eval/mean_return, else episode/return. `list` prints the names there are."""
+    x: typing.Literal["steps", "frames", "time", "updates"] = "steps"
+    """What the horizontal axis shows."""
+    smooth: float | None = None
+    """Share of the axis (0 to 1) that each point averages over; none takes 0 for evaluations, 0.05 for the rest."""
+    band: typing.Literal["minmax", "stderr", "none"] = "minmax"
+    """What lies around the mean: all runs, or its standard error."""
+    group: typing.Literal["config", "folder", "run"] = "config"
+    """Which runs are one curve: those that differ only in the seed, those of one folder, or each by itself."""
+    labels: tuple[str, ...] = ()
+    """Names of the curves, in the order that the command prints them."""
+    published: str = "known"
+    """Scores to compare with: those known for the task, none, or a file (JSON or CSV)."""
+    title: str = ""
+    """Title above everything."""
+    out: str = "curves.png"
+    """The picture: .png, .svg or .pdf."""
+
+
 SUBJECTS = {
     "learner": "updates of the agent on made-up rows, replay and write-back included",
     "replay": "adding rows, sampling windows and writing back, in the configuration's storage",
@@ -147,6 +173,18 @@ def parse(words: list[str], kind: type) -> Any:
     found = _values(words, options(kind), {})
     known_kinds = options(kind)
     return kind(**{name: within(name, convert(name, value, known_kinds[name].kind)) for name, value in found.items()})
+
+
+def parse_plot(words: list[str]) -> PlotArguments:
+    """The arguments of `plot`, in which folders stand without a name."""
+    kinds = options(PlotArguments)
+    found = _values(words, kinds, {}, bare="logdir")
+    arguments = PlotArguments(
+        **{name: within(name, convert(name, value, kinds[name].kind)) for name, value in found.items()}
+    )
+    if not arguments.logdir:
+        raise UserError("plot needs folders of runs: reverie plot LOGDIR ...")
+    return arguments
 
 
 def parse_train(words: list[str]) -> tuple[TrainArguments, dict[str, Any]]:
@@ -185,11 +223,15 @@ def _parted(words: list[str], kind: type, lent: dict[str, Option]) -> tuple[Any,
     return kind(**own), found
 
 
-def _values(words: list[str], among: dict[str, Option], short: dict[str, str]) -> dict[str, Any]:
+def _values(words: list[str], among: dict[str, Option], short: dict[str, str], bare: str = "") -> dict[str, Any]:
+    """Options by name; words without one belong to the option `bare`, if there is one."""
     found: dict[str, Any] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        if bare and not word.startswith("--"):
+            found[bare] = [*found.get(bare, ()), word]
+            continue
         if not word.startswith("--"):
             raise UserError(f"unexpected {word!r}: options are written --name value")
         given, equals, text = word[2:].partition("=")

@@ -57,6 +57,7 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     **dict.fromkeys(("seed", "envs.workers", "envs.timeout", "log.every"), (0, None)),
     **dict.fromkeys(("episodes", "gif_fps", "context", "repeats"), (1, None)),
     "seconds": (0.01, None),
+    "smooth": (0, 1),
     "length": (2, None),
     "start": (0, None),
 }

@@ -14,6 +14,7 @@ from ..config.arguments import (
     EnvsArguments,
     EvalArguments,
     PlayArguments,
+    PlotArguments,
     TrainArguments,
 )
 from ..config.names import ON_POLICY, SHORT, SWITCH, meanings
@@ -32,6 +33,7 @@ USAGE = {
     "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
     "play": "reverie play --logdir DIR [--episodes N] [--checkpoint FILE] [--stochastic] [--save-gif] [--overlay]",
     "dream": "reverie dream --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--length N] [--context N]",
+    "plot": "reverie plot LOGDIR ... [--metric NAME] [--x steps|frames|time|updates] [--published FILE] [--out FILE]",
     "envs": "reverie envs [--check TASK] [--configs NAME ...] [--env.OPTION VALUE ...] [--envs.OPTION VALUE ...]",
     "bench": "reverie bench SUBJECT [--configs NAME ...] [--repeats N] [--seconds X] [--parts] [--json] [--option ...]",
 }
@@ -39,6 +41,7 @@ ARGUMENTS: dict[str, type] = {
     "eval": EvalArguments,
     "play": PlayArguments,
     "dream": DreamArguments,
+    "plot": PlotArguments,
     "envs": EnvsArguments,
     "bench": BenchArguments,
 }
