@@ -23,6 +23,7 @@ from .config.arguments import (
     parse_bench,
     parse_envs,
     parse_plot,
+    parse_sweep,
     parse_train,
 )
 from .config.errors import UserError, nearest
@@ -226,6 +227,26 @@ def plot(words: list[str]) -> int:
     return 0
 
 
+def sweep(words: list[str]) -> int:
+    """Train with many settings and say which are best."""
+    arguments, given, values = parse_sweep(words)
+    from .tools import plan as plans
+
+    resume = arguments.resume
+    plan = plans.resumed(given, values) if resume else plans.new(arguments, configured(arguments.configs, values))
+    from .tools.sweep import Sweep, open_search
+    from .tools.sweep_report import report
+
+    search = open_search(plan)
+    print(f"{plan.folder}: {plan.arguments.trials} trials", flush=True)
+    worker = Sweep(plan, search, lambda line: print(line, flush=True))
+    worker.run()
+    print("\n".join(["", *report(plan, search.trials(), search.study)]))
+    if worker.stop.raised:
+        print(f"Go on:           {program('reverie')} sweep --resume --logdir {shlex.quote(str(plan.folder))}")
+    return 0
+
+
 def stored_config(logdir: str, device: str) -> Config:
     """The configuration of the run in a folder, on the device asked for."""
     if not logdir:
@@ -266,6 +287,7 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "play": (play, "watch the agent of a run, in a window or as GIFs"),
     "dream": (dream, "see what the world model of a run predicts, as a GIF beside the truth"),
     "plot": (plot, "draw learning curves of runs, seeds as a band, beside published scores"),
+    "sweep": (sweep, "search settings, or try all of a grid: many runs, compared"),
     "envs": (envs, "list the environment suites, or check a task"),
     "bench": (bench, "measure how fast a part of training is, or all of it"),
 }

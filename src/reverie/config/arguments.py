@@ -13,6 +13,7 @@ from typing import Any
 from . import names
 from .errors import UserError, nearest
 from .options import Option, convert, known, options, within
+from .sweeps import SweepArguments
 
 WORDS = ("true", "false", "yes", "no", "on", "off")
 
@@ -199,6 +200,16 @@ def parse_bench(words: list[str]) -> tuple[str, BenchArguments, dict[str, Any]]:
     if words[0] not in SUBJECTS:
         raise UserError(f"unknown subject {words[0]!r} of bench: {nearest(words[0], SUBJECTS)}")
     return words[0], *_parted(words[1:], BenchArguments, _of_runs())
+
+
+def parse_sweep(words: list[str]) -> tuple[SweepArguments, dict[str, Any], dict[str, Any]]:
+    """The arguments of `sweep`, those of them that were given, and the options of its runs as `parse_train` does."""
+    arguments, values = _parted(words, SweepArguments, _of_runs())
+    said = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    given = {name: getattr(arguments, name) for name in options(SweepArguments) if name in said}
+    if "grid" in given and not arguments.grid and arguments.space:  # the grid of the values in the file
+        arguments = replace(arguments, grid=(arguments.space,), space="")
+    return arguments, given, values
 
 
 def _of_runs() -> dict[str, Option]:
