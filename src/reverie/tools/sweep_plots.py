@@ -7,6 +7,7 @@ the study in any case.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ def history(place: Any, trials: Sequence[FrozenTrial], plan: Plan) -> None:
 
 def importance(place: Any, study: optuna.Study) -> None:
     """How much of the difference between scores each option explains (PED-ANOVA)."""
-    found = optuna.importance.get_param_importances(study)
+    with warnings.catch_warnings(action="ignore"):  # few trials make it say how rough it is
+        found = optuna.importance.get_param_importances(study)
     names = list(reversed(found))
     place.barh(names, [found[name] for name in names], color=plot.COLOURS[0])
     place.set(xlabel="importance", title="which options matter")

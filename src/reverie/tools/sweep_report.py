@@ -49,9 +49,8 @@ def ranked(trials: Sequence[FrozenTrial], minimize: bool) -> list[Row]:
         rest = tuple((name, value) for name, value in sorted(trial.params.items()) if name != "seed")
         together.setdefault(rest if seeds else trial.number, []).append(trial)
     rows = [Row(tuple(each)) for each in together.values()]
-    scored = sorted(
-        (row for row in rows if row.mean is not None), key=lambda row: row.mean or 0.0, reverse=not minimize
-    )
+    scored = [row for row in rows if row.mean is not None]
+    scored.sort(key=lambda row: row.mean or 0.0, reverse=not minimize)
     return scored + [row for row in rows if row.mean is None]
 
 
