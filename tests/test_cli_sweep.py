@@ -112,7 +112,7 @@ def test_a_bad_trial_is_ended_early_and_can_be_resumed(tmp_path, call):
     (tmp_path / "space.yaml").write_text(SPACE)
     words = ["--space", str(tmp_path / "space.yaml"), "--trials", "6", "--run.steps", "2000", "--storage", storage]
     status, out, _ = call("sweep", *SHORT, *words, "--logdir", str(tmp_path / "s"))
-    assert status == 0 and "trial 5 ends early" in out
+    assert status == 0 and "trial 5 ends early" in out and "Watch the best:  trial-0000 on elsewhere" in out
     assert open_study(storage).trials[5].state == TrialState.PRUNED
     assert (tmp_path / "s/trial-0005/checkpoints/latest.pt").exists()
     assert json.loads((tmp_path / "s/trial-0005/metrics.jsonl").read_text().splitlines()[-1])["step"] < 2000

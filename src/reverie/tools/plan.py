@@ -85,8 +85,8 @@ def new(arguments: SweepArguments, config: Config) -> Plan:
 
 def save(plan: Plan) -> None:
     """Write a new sweep into its folder; an address with a password in it stays out."""
-    told = asdict(plan.arguments) | {"space": spaces.plain(plan.space), "configs": [], "gpus": [], "resume": False}
-    told["grid"] = list(plan.arguments.grid)
+    told = asdict(plan.arguments) | {"space": spaces.plain(plan.space), "configs": [], "resume": False}
+    told |= {name: list(told[name]) for name in ("grid", "gpus")}
     if urlsplit(plan.arguments.storage).password:
         told["storage"] = ""
         told["needs_storage"] = True

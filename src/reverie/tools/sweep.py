@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import optuna
+from optuna.exceptions import StorageInternalError
 from optuna.study import StudyDirection
 from optuna.trial import Trial
 
@@ -101,6 +103,9 @@ class Sweep:
                     time.sleep(POLL)
                     self.look()
                     self.fill()
+            except StorageInternalError as error:
+                reason = " ".join(str(error.__cause__ or error).split())[:200]
+                raise UserError(f"the study does not answer ({reason}): when it does, --resume goes on") from error
             finally:
                 self.abandon()
 
@@ -191,7 +196,8 @@ class Sweep:
             attempt.process.stop()
         for attempt in self.running:
             attempt.process.child.wait()
-            self.search.postpone(attempt.trial)
+            with contextlib.suppress(StorageInternalError):  # then the trial is taken for dead, later
+                self.search.postpone(attempt.trial)
 
 
 def wait_for(folder: Path) -> None:

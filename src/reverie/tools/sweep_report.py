@@ -31,9 +31,14 @@ class Row:
     trials: tuple[FrozenTrial, ...]
 
     @property
+    def done(self) -> list[FrozenTrial]:
+        """The trials that came to their end."""
+        return [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
+
+    @property
     def scores(self) -> list[float]:
-        """Scores of the trials that came to their end."""
-        return [trial.value for trial in self.trials if trial.state == TrialState.COMPLETE and trial.value is not None]
+        """Their scores."""
+        return [trial.value for trial in self.done if trial.value is not None]
 
     @property
     def mean(self) -> float | None:
@@ -103,11 +108,13 @@ def report(plan: Plan, trials: Sequence[FrozenTrial], study: Any) -> list[str]:
             lines.append(f"Trial {trial.number} failed: {trial.user_attrs.get('error', 'its worker died')}")
     if not rows or rows[0].mean is None:
         return [*lines, "No trial came to its end yet."]
-    best = rows[0].trials[0]
-    folder = plan.folder / best.user_attrs.get("folder", "")
+    best = sorted(rows[0].done, key=lambda trial: trial.value or 0.0, reverse=not plan.arguments.minimize)[0]
+    folder = plan.folder / best.user_attrs["folder"]
+    host = best.user_attrs["worker"].partition(":")[0]
+    where = f"reverie play --logdir {shlex.quote(str(folder))}" if folder.exists() else f"{folder.name} on {host}"
     options = {name: value for name, value in best.params.items() if name != "seed"}
     words = words_of(plan.folder / BASE, Path("logdir/best"), options)
-    lines += [f"Train it again:  reverie {shlex.join(words)}", f"Watch the best:  reverie play --logdir {folder}"]
+    lines += [f"Train it again:  reverie {shlex.join(words)}", f"Watch the best:  {where}"]
     return [*lines, *(f"Picture:         {path}" for path in pictures(plan, study, trials))]
 
 
@@ -115,8 +122,11 @@ def pictures(plan: Plan, study: Any, trials: Sequence[FrozenTrial]) -> list[Path
     """The pictures of a sweep: curves of a grid, the way of a search."""
     if not plan.is_grid:
         return sweep_plots.save(plan, study, trials)
-    arguments = PlotArguments(logdir=(str(plan.folder),), metric=plan.arguments.metric, published="none")
+    arguments = PlotArguments(metric=plan.arguments.metric, published="none")
+    folders = records.run_folders(plan.folder)  # those of this worker, where each has a folder of its own
+    runs = [run for run in records.records(folders) if arguments.metric in run.metrics]
+    if not runs:
+        return []
     path = plan.folder / "curves.png"
-    chart = panels.chart(records.records(arguments.logdir), arguments)
-    plot.save(plot.draw(chart, arguments), path)
+    plot.save(plot.draw(panels.chart(runs, arguments), arguments), path)
     return [path]
