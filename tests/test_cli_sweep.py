@@ -108,7 +108,9 @@ def test_a_bad_trial_is_ended_early_and_can_be_resumed(tmp_path, call):
     epochs = optuna.distributions.CategoricalDistribution((1, 2))
     for _ in range(5):  # others, in whose company any real trial is bad
         found = {"params": {"ppo.lr": 1e-3, "ppo.epochs": 1}, "distributions": {"ppo.lr": lr, "ppo.epochs": epochs}}
-        study.add_trial(create_trial(value=1e4, intermediate_values=dict.fromkeys(range(1, 9), 10000.0), **found))
+        there = {"folder": "trial-0000", "worker": "elsewhere:1:1"}
+        scores = dict.fromkeys(range(1, 9), 1e4)
+        study.add_trial(create_trial(value=1e4, intermediate_values=scores, user_attrs=there, **found))
     (tmp_path / "space.yaml").write_text(SPACE)
     words = ["--space", str(tmp_path / "space.yaml"), "--trials", "6", "--run.steps", "2000", "--storage", storage]
     status, out, _ = call("sweep", *SHORT, *words, "--logdir", str(tmp_path / "s"))

@@ -109,8 +109,8 @@ def report(plan: Plan, trials: Sequence[FrozenTrial], study: Any) -> list[str]:
     if not rows or rows[0].mean is None:
         return [*lines, "No trial came to its end yet."]
     best = sorted(rows[0].done, key=lambda trial: trial.value or 0.0, reverse=not plan.arguments.minimize)[0]
-    folder = plan.folder / best.user_attrs["folder"]
-    host = best.user_attrs["worker"].partition(":")[0]
+    folder = plan.folder / best.user_attrs.get("folder", f"trial {best.number}")  # one may be added by hand
+    host = best.user_attrs.get("worker", "another machine").partition(":")[0]
     where = f"reverie play --logdir {shlex.quote(str(folder))}" if folder.exists() else f"{folder.name} on {host}"
     options = {name: value for name, value in best.params.items() if name != "seed"}
     words = words_of(plan.folder / BASE, Path("logdir/best"), options)
