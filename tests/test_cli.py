@@ -81,7 +81,7 @@ def test_help_is_readable(call):
     for words in ("cartpole_ppo", "PPO on CartPole", "crafter", "--ppo.lr X", "Learning rate of Adam.", "Short names"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 130
-    for command in ("eval", "play", "dream", "export", "envs", "bench"):
+    for command in ("eval", "play", "dream", "export", "plot", "sweep", "envs", "bench"):
         assert f"reverie {command}" in call(command, "--help")[1]
     assert "reverie train" in call()[1]
 

@@ -24,18 +24,23 @@ from reverie.config.arguments import (
     EvalArguments,
     ExportArguments,
     PlayArguments,
+    PlotArguments,
     TrainArguments,
     parse,
     parse_bench,
     parse_envs,
+    parse_plot,
+    parse_sweep,
 )
 from reverie.config.dreamers import GENERATIONS
 from reverie.config.errors import UserError
 from reverie.config.options import convert, flattened, options
 from reverie.config.presets import PRESETS, stacked
 from reverie.config.schema import Config
+from reverie.config.sweeps import CHOSEN, SweepArguments
 from reverie.envs import registry
 from reverie.envs.suites import gym
+from reverie.tools import plan
 from reverie.training.folder import LOCK
 
 ROOT = Path(__file__).parent.parent
@@ -47,6 +52,8 @@ KINDS = {
     "play": PlayArguments,
     "dream": DreamArguments,
     "export": ExportArguments,
+    "plot": PlotArguments,
+    "sweep": SweepArguments,
     "envs": EnvsArguments,
     "bench": BenchArguments,
 }
@@ -116,6 +123,17 @@ def check_task(task: str) -> None:
         gym.registered(name)
 
 
+def check_sweep(words: list[str]) -> None:
+    """A sweep that a page names could start."""
+    arguments, given, values = parse_sweep(words)
+    if arguments.resume:
+        assert set(given) <= set(CHOSEN) and set(values) == {"logdir"}
+    else:
+        config = configured(arguments.configs, values)
+        check_task(config.task)
+        assert plan.new(arguments, config).space
+
+
 @pytest.fixture
 def page_folder(doc, tmp_path, monkeypatch):
     """A folder with the files of a page, as the current one; modules in it are forgotten afterwards."""
@@ -148,11 +166,17 @@ def test_commands_parse(doc, page_folder):
     for words in commands(doc, "reverie"):
         command, rest = words[0], words[1:]
         assert command in COMMANDS, words
-        if "--help" in rest or (command == "envs" and rest == ["--check"]) or words == ["bench"]:
+        if "--help" in rest or (command == "envs" and rest == ["--check"]) or words in (["bench"], ["plot"], ["sweep"]):
             continue
         if command == "bench":
             _, arguments, values = parse_bench(rest)
             check_task(configured(arguments.configs, values).task)
+            continue
+        if command == "plot":
+            assert parse_plot(rest).logdir
+            continue
+        if command == "sweep":
+            check_sweep(rest)
             continue
         if command != "train":
             arguments = parse_envs(rest)[0] if command == "envs" else parse(rest, KINDS[command])
@@ -205,7 +229,7 @@ def test_names_of_options_exist(doc):
 @each_doc
 def test_presets_in_files_work(doc, page_folder):
     for block in blocks(doc):
-        if block.language == "yaml" and block.file:
+        if block.language == "yaml" and block.file and doc.name != "sweeps.md":  # those are no presets
             check_task(stacked([block.file]).task)
 
 

@@ -23,6 +23,8 @@ from .config.arguments import (
     parse,
     parse_bench,
     parse_envs,
+    parse_plot,
+    parse_sweep,
     parse_train,
 )
 from .config.errors import UserError, nearest
@@ -240,6 +242,45 @@ def export(words: list[str]) -> int:
     return 0
 
 
+def plot(words: list[str]) -> int:
+    """Draw learning curves."""
+    arguments = parse_plot(words)
+    from .tools import panels, records
+    from .tools import plot as drawing
+
+    runs = records.records(arguments.logdir)
+    if arguments.metric == "list":
+        print("\n".join(sorted(set().union(*(run.metrics for run in runs)))))
+        return 0
+    path = drawing.checked(arguments.out)
+    chart = panels.chart(runs, arguments)
+    drawing.save(drawing.draw(chart, arguments), path)
+    for note in chart.notes:
+        print(f"reverie: {note}", file=sys.stderr)
+    print("\n".join([f"{chart.metric}:", *(f"  {line}" for line in panels.summary(chart, arguments.x)), str(path)]))
+    return 0
+
+
+def sweep(words: list[str]) -> int:
+    """Train with many settings and say which are best."""
+    arguments, given, values = parse_sweep(words)
+    from .tools import plan as plans
+
+    resume = arguments.resume
+    plan = plans.resumed(given, values) if resume else plans.new(arguments, configured(arguments.configs, values))
+    from .tools.sweep import Sweep, open_search
+    from .tools.sweep_report import report
+
+    search = open_search(plan)
+    print(f"{plan.folder}: {plan.arguments.trials} trials", flush=True)
+    worker = Sweep(plan, search, lambda line: print(line, flush=True))
+    worker.run()
+    print("\n".join(["", *report(plan, search.trials(), search.study)]))
+    if worker.stop.raised:
+        print(f"Go on:           {program('reverie')} sweep --resume --logdir {shlex.quote(str(plan.folder))}")
+    return 0
+
+
 def stored_config(logdir: str, device: str) -> Config:
     """The configuration of the run in a folder, on the device asked for."""
     if not logdir:
@@ -280,6 +321,8 @@ COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "play": (play, "watch the agent of a run, in a window or as GIFs"),
     "dream": (dream, "see what the world model of a run predicts: as a GIF, or on a page to play in (--web)"),
     "export": (export, "write what it takes to act into an ONNX or torch file for other programs"),
+    "plot": (plot, "draw learning curves of runs, seeds as a band, beside published scores"),
+    "sweep": (sweep, "search settings, or try all of a grid: many runs, compared"),
     "envs": (envs, "list the environment suites, or check a task"),
     "bench": (bench, "measure how fast a part of training is, or all of it"),
 }

@@ -13,6 +13,7 @@ from typing import Any
 from . import names
 from .errors import UserError, nearest
 from .options import Option, convert, known, options, within
+from .sweeps import SweepArguments
 
 WORDS = ("true", "false", "yes", "no", "on", "off")
 
@@ -133,6 +134,32 @@ class EnvsArguments:
     """Modules to import first, which register environments of your own."""
 
 
+@dataclass(frozen=True)
+class PlotArguments:
+    """Draw learning curves of runs, those that differ only in the seed as one curve with a band."""
+
+    logdir: tuple[str, ...] = ()
+    """Folders of runs, or folders with runs below them; the option's name may be left out."""
+    metric: str = ""
+    """What is drawn; empty takes eval/mean_return, else episode/return. `list` prints the names there are."""
+    x: typing.Literal["steps", "frames", "time", "updates"] = "steps"
+    """What the horizontal axis shows."""
+    smooth: float | None = None
+    """Share of the axis (0 to 1) that each point averages over; none takes 0 for evaluations, 0.05 for the rest."""
+    band: typing.Literal["minmax", "stderr", "none"] = "minmax"
+    """What lies around the mean: all runs, or its standard error."""
+    group: typing.Literal["config", "folder", "run"] = "config"
+    """Which runs are one curve: those that differ only in the seed, those of one folder, or each by itself."""
+    labels: tuple[str, ...] = ()
+    """Names of the curves, in the order that the command prints them."""
+    published: str = "known"
+    """Scores to compare with: those known for the task, none, or a file (JSON or CSV)."""
+    title: str = ""
+    """Title above everything."""
+    out: str = "curves.png"
+    """The picture: .png, .svg or .pdf."""
+
+
 SUBJECTS = {
     "learner": "updates of the agent on made-up rows, replay and write-back included",
     "replay": "adding rows, sampling windows and writing back, in the configuration's storage",
@@ -167,6 +194,18 @@ def parse(words: list[str], kind: type) -> Any:
     return kind(**{name: within(name, convert(name, value, known_kinds[name].kind)) for name, value in found.items()})
 
 
+def parse_plot(words: list[str]) -> PlotArguments:
+    """The arguments of `plot`, in which folders stand without a name."""
+    kinds = options(PlotArguments)
+    found = _values(words, kinds, {}, bare="logdir")
+    arguments = PlotArguments(
+        **{name: within(name, convert(name, value, kinds[name].kind)) for name, value in found.items()}
+    )
+    if not arguments.logdir:
+        raise UserError("plot needs folders of runs: reverie plot LOGDIR ...")
+    return arguments
+
+
 def parse_train(words: list[str]) -> tuple[TrainArguments, dict[str, Any]]:
     """The arguments of `train`, and the options of the run by dotted name, or by a short one that the agent decides."""
     return _parted(words, TrainArguments, _of_runs())
@@ -179,6 +218,16 @@ def parse_bench(words: list[str]) -> tuple[str, BenchArguments, dict[str, Any]]:
     if words[0] not in SUBJECTS:
         raise UserError(f"unknown subject {words[0]!r} of bench: {nearest(words[0], SUBJECTS)}")
     return words[0], *_parted(words[1:], BenchArguments, _of_runs())
+
+
+def parse_sweep(words: list[str]) -> tuple[SweepArguments, dict[str, Any], dict[str, Any]]:
+    """The arguments of `sweep`, those of them that were given, and the options of its runs as `parse_train` does."""
+    arguments, values = _parted(words, SweepArguments, _of_runs())
+    said = {word[2:].partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    given = {name: getattr(arguments, name) for name in options(SweepArguments) if name in said}
+    if "grid" in given and not arguments.grid and arguments.space:  # the grid of the values in the file
+        arguments = replace(arguments, grid=(arguments.space,), space="")
+    return arguments, given, values
 
 
 def _of_runs() -> dict[str, Option]:
@@ -203,11 +252,15 @@ def _parted(words: list[str], kind: type, lent: dict[str, Option]) -> tuple[Any,
     return kind(**own), found
 
 
-def _values(words: list[str], among: dict[str, Option], short: dict[str, str]) -> dict[str, Any]:
+def _values(words: list[str], among: dict[str, Option], short: dict[str, str], bare: str = "") -> dict[str, Any]:
+    """Options by name; words without one belong to the option `bare`, if there is one."""
     found: dict[str, Any] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        if bare and not word.startswith("--"):
+            found[bare] = [*found.get(bare, ()), word]
+            continue
         if not word.startswith("--"):
             raise UserError(f"unexpected {word!r}: options are written --name value")
         given, equals, text = word[2:].partition("=")

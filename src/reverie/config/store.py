@@ -20,12 +20,12 @@ CHANGEABLE = ("logdir", "device", "run.", "log.", "envs.timeout", "envs.max_rest
 """Options (or groups of them) that may differ when a run is resumed."""
 
 
-def save(config: Config, folder: Path) -> None:
+def save(config: Config, folder: Path, name: str = NAME) -> None:
     """Write the resolved configuration into a run's folder."""
     text = yaml.safe_dump(_plain(asdict(config)), sort_keys=False)
-    partial = folder / f"{NAME}.partial"
+    partial = folder / f"{name}.partial"
     partial.write_text(text)
-    os.replace(partial, folder / NAME)
+    os.replace(partial, folder / name)
 
 
 def _plain(value: Any) -> Any:

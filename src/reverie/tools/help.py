@@ -15,12 +15,14 @@ from ..config.arguments import (
     EvalArguments,
     ExportArguments,
     PlayArguments,
+    PlotArguments,
     TrainArguments,
 )
 from ..config.names import ON_POLICY, SHORT, SWITCH, meanings
 from ..config.options import Option, options
 from ..config.presets import PRESETS
 from ..config.schema import Config
+from ..config.sweeps import SweepArguments
 from ..envs.registry import SUITES, suite
 
 WIDTH = 116
@@ -28,12 +30,15 @@ RATES = (
     "--learning_rate of a Dreamer is that of everything where one optimiser does it all (dreamer_v3 and what is built "
     "on it), and that of the world model alone where there are three (dreamer_v1, dreamer_v2, dreamer_v3_2023)."
 )
+LENT = ["", "All options of `reverie train` apply too, as they do there: `reverie train --help` lists them."]
 USAGE = {
     "train": "reverie train [--configs NAME ...] [--task SUITE_NAME] [--logdir DIR] [--resume] [--option VALUE ...]",
     "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
     "play": "reverie play --logdir DIR [--episodes N] [--checkpoint FILE] [--stochastic] [--save-gif] [--overlay]",
     "dream": "reverie dream --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--length N] [--web]",
     "export": "reverie export --logdir DIR --out FILE.onnx|FILE.pt2 [--checkpoint best|latest|FILE] [--stochastic]",
+    "plot": "reverie plot LOGDIR ... [--metric NAME] [--x steps|frames|time|updates] [--published FILE] [--out FILE]",
+    "sweep": "reverie sweep --space FILE [--trials N] | --grid NAME=VALUE,VALUE ... [--configs NAME ...] [--option X]",
     "envs": "reverie envs [--check TASK] [--configs NAME ...] [--env.OPTION VALUE ...] [--envs.OPTION VALUE ...]",
     "bench": "reverie bench SUBJECT [--configs NAME ...] [--repeats N] [--seconds X] [--parts] [--json] [--option ...]",
 }
@@ -42,6 +47,8 @@ ARGUMENTS: dict[str, type] = {
     "play": PlayArguments,
     "dream": DreamArguments,
     "export": ExportArguments,
+    "plot": PlotArguments,
+    "sweep": SweepArguments,
     "envs": EnvsArguments,
     "bench": BenchArguments,
 }
@@ -59,7 +66,9 @@ def command_help(name: str, about: str) -> str:
     lines = [f"{USAGE[name]}", "", f"{about[0].upper()}{about[1:]}.", ""]
     if name != "train":
         own = _rows(list(options(ARGUMENTS[name]).values()))
-        return "\n".join(lines + (_subjects(own) if name == "bench" else own))
+        if name == "bench":
+            own = [*_subjects(), "Options", *own]
+        return "\n".join([*lines, *own, *(LENT if name in ("bench", "sweep") else [])])
     lines += ["Presets (--configs stacks them left to right; a YAML file of your own stacks the same way)"]
     lines += [f"  {key:16} {preset.about}" for key, preset in PRESETS.items()]
     lines += ["", "Suites (--task SUITE_NAME, or module:Class; `reverie envs` says what is installed)"]
@@ -69,10 +78,9 @@ def command_help(name: str, about: str) -> str:
     return "\n".join([*lines, "", *_short_names()])
 
 
-def _subjects(own: list[str]) -> list[str]:
-    """What `bench` measures, its own options, and where the others are told."""
-    lines = ["Subjects", *(f"  {name:16} {about}" for name, about in SUBJECTS.items()), "", "Options", *own, ""]
-    return [*lines, "All options of `reverie train` apply too, as they do there: `reverie train --help` lists them."]
+def _subjects() -> list[str]:
+    """What `bench` measures."""
+    return ["Subjects", *(f"  {name:16} {about}" for name, about in SUBJECTS.items()), ""]
 
 
 def _short_names() -> list[str]:
