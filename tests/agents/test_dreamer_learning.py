@@ -161,6 +161,26 @@ def test_losses_are_means_over_all_rows_and_weighted_as_configured():
     assert first["actor"].shape == first["critic"].shape == (4, B * (T - 1))  # from every replayed state
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("space", [DISCRETE, BOX])
+def test_gradients_taken_in_parts_are_those_of_all_losses_at_once(preset, space):
+    agent = agent_of(space, preset)
+    rows = rows_of(agent)
+    weights = {name: weight for name, weight in agent.named_parameters() if weight.requires_grad}
+    window = agent.window(rows)
+    agent.generator.manual_seed(0)
+    seen = agent.world.observe(window, agent.generator)
+    losses = agent._behave(seen.state, window)[0] | agent.world.predictions(seen, window, agent.generator)[0]
+    total = sum(loss.mean() for loss in losses.values())
+    expected = dict(zip(weights, torch.autograd.grad(total, list(weights.values()), allow_unused=True)))
+    for stepper in agent.steppers.values():
+        stepper.zero()
+    agent.generator.manual_seed(0)
+    agent._differentiate(agent.window(rows))
+    for name, weight in weights.items():
+        torch.testing.assert_close(weight.grad, expected[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
 def clone_generator(agent, other):
     agent.generator.manual_seed(0)
     other.generator = torch.Generator().manual_seed(0)

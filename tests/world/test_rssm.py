@@ -245,6 +245,8 @@ def test_states_and_gradients_are_those_of_the_loop(kind, compiling):
     for ours, theirs in zip(found, expected):
         torch.testing.assert_close(ours, theirs)
     assert {name for name, slope in slopes.items() if slope is None} == {name for name in other if other[name] is None}
+    reached = {f"rssm.{name}" for name, slope in other.items() if slope is not None}
+    assert set(Scan(rssm).weights) <= reached  # others would be carried through every step for nothing
     for name, slope in other.items():
         if slope is not None:
             torch.testing.assert_close(slopes[name], slope, atol=1e-5, rtol=1e-4, msg=name)

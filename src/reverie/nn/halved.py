@@ -14,13 +14,14 @@ PRODUCTS = (nn.Linear, BlockLinear)
 class Halved:
     """The weights of a module by name, as products take them under autocast, and without gradients."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.weights = dict(module.named_parameters())
+    def __init__(self, module: nn.Module, idle: tuple[str, ...] = ()) -> None:
+        """Of all weights but the `idle` ones, which have names that begin so."""
+        self.weights = {name: x for name, x in module.named_parameters() if not name.startswith(idle)}
         self.in_products = {
             f"{name}.{part}"
             for name, each in module.named_modules()
             for part, _ in each.named_parameters(recurse=False)
-            if isinstance(each, PRODUCTS)
+            if isinstance(each, PRODUCTS) and f"{name}.{part}" in self.weights
         }
         self.rounded: dict[str, Tensor] = {}
 

@@ -81,6 +81,8 @@ def phases_of_tiles(tiles: Tensor, conv: nn.Module, taps: Tensor) -> Tensor:
 def _by_patches(x: Tensor, weight: Tensor) -> Tensor:
     """The same as a product with 6x6 patches, two pixels apart: of a few channels convolutions make slow kernels."""
     outputs = len(weight)
+    if torch.is_autocast_enabled(x.device.type):
+        x = x.to(torch.get_autocast_dtype(x.device.type))  # the product would round all 36 copies of each pixel
     patches = patches_of(x)
     shifted = [F.pad(weight, (b, 1 - b, a, 1 - a)) for a in range(2) for b in range(2)]  # each (o, i, 6, 6)
     matrix = torch.stack(shifted).permute(0, 1, 3, 4, 2).reshape(4 * outputs, -1)

@@ -17,6 +17,9 @@ from .rssm import RSSM, State
 
 Weights = dict[str, Tensor]
 
+IDLE = ("rssm.prior_net.", "rssm.prior_out.", "rssm.embed_in.", "rssm.cell.action_in.")
+"""Weights that no step uses, unless the first state is learned and draws on the prior."""
+
 
 class Filter(nn.Module):
     """One step of the filter, as a module whose weights can be handed in."""
@@ -36,7 +39,7 @@ class Scan:
 
     def __init__(self, rssm: RSSM, backend: str | None = None) -> None:
         self.filter = Filter(rssm)
-        self.halved = Halved(self.filter)
+        self.halved = Halved(self.filter, IDLE if rssm.start is None else ())
         self.weights = self.halved.weights
         self.step = self.all_steps = self._step
         if backend is not None:  # separately, since shapes differ
