@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
 import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from gymnasium import spaces
 
@@ -18,7 +19,8 @@ from .agents.dreamer import Dreamer
 from .agents.latent_ppo import DreamPPO, LatentPPO
 from .agents.ppo import PPO
 from .agents.random import RandomAgent
-from .collect.collector import Collector
+from .collect.collector import Collector, Source
+from .collect.process import ProcessCollector, plans_of
 from .config import store
 from .config.errors import UserError
 from .config.options import flattened
@@ -26,8 +28,7 @@ from .config.schema import Config
 from .data.counters import Counters
 from .data.replay import Replay
 from .data.select import Weighting
-from .data.storage import Storage, check_fit, place_of, suited
-from .envs.form import is_image
+from .data.storage import Storage, place_of
 from .envs.process import core_count
 from .envs.registry import find, frames_per_step, import_modules
 from .envs.rows import RowStream
@@ -43,11 +44,9 @@ from .nn import ranks
 from .training import checkpoint
 from .training.evaluate import Evaluator
 from .training.loop import Run
-from .training.opening import layout_of_rows, size_of_agent, size_of_replay
+from .training.opening import layout_of_rows, replay_place, size_of_agent
 from .training.rehearsal import Rehearsal
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Numbers of glibc's `mallopt`."""
+from .training.threads import tune_cpu
 
 DREAMERS = {"imagined": Dreamer, "on_policy_ppo": LatentPPO, "imagined_ppo": DreamPPO}
 """How actor and critic learn -> the agent."""
@@ -119,25 +118,6 @@ def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, d
         return PPO(observation, action, config.ppo, config.envs.count, config.seed, device)
 
 
-def tune_cpu(config: Config, observation: spaces.Dict) -> None:
-    """One CPU thread for networks of vectors alone, which several threads only slow down; else one per core."""
-    images = any(is_image(space) for space in observation.values())
-    torch.set_num_threads(config.run.threads or (core_count() if images else 1))
-    if images:
-        keep_freed_memory()
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next update instead of giving it back to the system.
-
-    A convolution's temporaries are megabytes large; getting their pages anew costs about a sixth of an update's time.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
-        libc.mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
-
-
 def make_logger(config: Config, folder: Path, parts: Parts, resume_step: int | None, quiet: bool) -> Logger:
     """The logger with the sinks that the configuration asks for."""
     sinks: list[Sink] = [JsonlSink(folder / "metrics.jsonl", resume_step), VideosSink(folder / "videos")]
@@ -158,7 +138,9 @@ class Parts:
 
     device: torch.device
     stream: RowStream
+    """The environments; where others act, one that is closed and tells what they are like."""
     agent: Agent
+    collector: Source
     evaluator: Evaluator | None
     opening: list[str] = field(default_factory=list)
     """Lines about them for the terminal."""
@@ -167,7 +149,7 @@ class Parts:
 
     def close(self) -> None:
         """End the environments."""
-        self.stream.close()
+        self.collector.close()
         if self.evaluator is not None:
             self.evaluator.close()
 
@@ -179,31 +161,60 @@ def make_parts(config: Config) -> Parts:
     device = device_of(config)
     torch.set_float32_matmul_precision("high")
     with ExitStack() as unless_made:
-        stream = unless_made.enter_context(closing(make_stream(config)))
+        stream = unless_made.enter_context(closing(make_training_stream(config)))
         tune_cpu(config, stream.observation_space)
         agent = make_agent(config, stream.observation_space, stream.action_space, device)
         ranks.alike(agent)
         opening = [f"{config.agent.name} on {device.type}: {size_of_agent(agent)}"]
         storage: Storage | None = None
         if isinstance(agent, Dreamer):
-            storage, line = replay_place(config, agent, stream)
+            storage, line = replay_place(config, agent, stream.observation_space)
             opening.append(line)
-        parts = Parts(device, stream, agent, make_evaluator(config, device), opening, storage)
+        collector = unless_made.enter_context(closing(make_collector(config, agent, stream, storage)))
+        parts = Parts(device, stream, agent, collector, make_evaluator(config, device), opening, storage)
         unless_made.pop_all()
     return parts
 
 
-def replay_place(config: Config, agent: Dreamer, stream: RowStream) -> tuple[Storage, str]:
-    """Where the replay is to live, and a line about it; refused where it would not fit when full."""
-    settings, folder, count = config.replay, Path(config.logdir) / "replay", stream.count
-    if settings.storage != "auto":
-        place_of(settings.storage, agent.device)
-    layout = layout_of_rows(agent, stream.observation_space, count, agent.device)
-    storage = settings.storage
-    if storage == "auto":
-        storage = suited(layout, settings.capacity, count, agent.device)
-    check_fit(layout, settings.capacity, count, storage, agent.device, folder)
-    return storage, size_of_replay(layout, settings, count, storage)
+def make_training_stream(config: Config) -> RowStream:
+    """The environments of a run; of those that generators have, one for its spaces, closed."""
+    if config.collect.mode == "inline":
+        return make_stream(config)
+    if config.envs.backend == "process":
+        raise UserError("--envs.backend process is for --collect.mode inline: generators step environments themselves")
+    with closing(make_stream(replace(config, envs=replace(config.envs, backend="serial")), count=1)) as stream:
+        return stream
+
+
+def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Storage | None) -> Source:
+    """What collects the rows of a run."""
+    settings, count, device = config.collect, config.envs.count, device_of(config)
+    if settings.mode == "inline":
+        return Collector(stream, agent, device)
+    generators = settings.generators or min(core_count(), count)
+    if generators > count:
+        raise UserError(
+            f"--collect.generators {generators} have only --envs.count {count} environments to share: raise that to "
+            f"{generators} or a multiple"
+        )
+    layout = layout_of_rows(agent, stream.observation_space, count, device)
+    rows, ahead = (agent.rollout, 1) if agent.on_policy else (settings.rows, settings.ahead)
+    place = device if storage is None or agent.on_policy else place_of(storage, device)
+    config = replace(config, seed=config.seed + RANK_SEED * ranks.number())
+    plans = plans_of(layout, count, generators, rows, ahead)
+    return ProcessCollector(agent, partial(make_actor, config), plans, config.envs, place)
+
+
+def make_actor(config: Config, number: int, count: int, life: int) -> Collector:
+    """The collector of a generator in one of its lives, with seeds of its own; its agent's weights are to come."""
+    import_modules(config.imports)
+    device = torch.device(config.collect.device)
+    seed = int(np.random.SeedSequence([config.seed, number, life]).generate_state(1)[0] >> 1)
+    envs = replace(config.envs, count=count)
+    config = replace(config, seed=seed, envs=envs if envs.backend == "native" else replace(envs, backend="serial"))
+    config = replace(config, run=replace(config.run, fast="off" if device.type == "cpu" else "graph"))
+    stream = make_stream(config)
+    return Collector(stream, make_agent(config, *stream.spaces, device), device)
 
 
 def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:
@@ -215,7 +226,7 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
         folder=folder,
         config=config.run,
         agent=parts.agent,
-        collector=Collector(parts.stream, parts.agent, parts.device),
+        collector=parts.collector,
         evaluator=parts.evaluator,
         logger=make_logger(config, folder, parts, step, quiet),
         counters=Counters(total=config.run.steps),

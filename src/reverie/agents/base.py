@@ -49,6 +49,10 @@ class Agent(nn.Module):
     """What actions are drawn from; saved and restored with the agent."""
     rollout: int = 1
     """How many steps of each environment to collect between two rounds of learning."""
+    on_policy: bool = False
+    """Whether a round learns from rows that were acted upon with the very weights it begins with."""
+    acted: int = 0
+    """Rows acted upon while training, wherever that was; agents that go by it save it."""
     transient: tuple[str, ...] = ()
     """Columns that acting adds for the next round of learning alone; no replay keeps them."""
 
@@ -59,6 +63,10 @@ class Agent(nn.Module):
     def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:
         """The columns acting adds to rows (N, ...), `action` among them, and what to remember."""
         raise NotImplementedError
+
+    def published(self) -> list[Tensor]:
+        """The weights and statistics, themselves, that acting in training depends on; always in the same order."""
+        return list(self.state_dict(keep_vars=True).values())
 
     def learn_rollout(self, rows: Batch) -> Learned:
         """Learn once from the newest rows (T + 1, N, ...), in order; the last of them has no action yet."""

@@ -109,6 +109,12 @@ class Dreamer(Agent):
             state = self.world.rssm.initial(batch)
         return {**state._asdict(), "action": torch.zeros(batch, self.code.size, device=self.device)}
 
+    def published(self) -> list[Tensor]:
+        """Weights of encoder, recurrent state and actor, and those of the critic where rows keep values."""
+        parts: list[nn.Module] = [self.world.encoder, self.world.rssm, self.behavior.actor]
+        parts += [self.behavior.critic] if "value" in self.transient else []
+        return [value for part in parts for value in part.state_dict(keep_vars=True).values()]
+
     @torch.no_grad()
     def act(self, rows: Batch, carry: Memory, mode: Mode) -> tuple[Batch, Memory]:
         """Actions at rows (N, ...), with the latents they were chosen on."""

@@ -58,6 +58,7 @@ class WorldLearner(Dreamer):
 class LatentPPO(WorldLearner):
     """Actor and critic learn from the newest rows, whose features are those they were acted upon with."""
 
+    on_policy = True
     transient = ("feature", "logp", "value")
 
     def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:

@@ -25,6 +25,8 @@ METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction",
 class PPO(Agent):
     """Learns from each rollout in several epochs of shuffled minibatches, then forgets it."""
 
+    on_policy = True
+
     def __init__(
         self,
         observation_space: spaces.Dict,
@@ -44,6 +46,10 @@ class PPO(Agent):
         self.optimizer = FlatAdam(self.net.parameters(), config.lr, config.adam_eps)
         self.generator = torch.Generator(device).manual_seed(seed + ranks.number())
         self.clip = config.clip
+
+    def published(self) -> list[Tensor]:
+        """Weights and statistics of the network."""
+        return list(self.net.state_dict(keep_vars=True).values())
 
     @torch.inference_mode()
     def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +22,29 @@ class Chunk:
     rows: Batch
     episodes: list[Episode]
     steps: int
+    severed: tuple[int, ...] = ()
+    """Environments whose first row begins an episode although the one before has not ended: rows between are lost."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """What is known about how they were collected."""
+
+
+class Source(Protocol):
+    """Where the rows of a run come from."""
+
+    def collect(self, steps: int) -> Chunk:
+        """More rows of every environment: `steps` of them, or as many as come at a time."""
+
+    def publish(self, updates: int) -> None:
+        """Hand the agent, as it is after so many updates, to those who act with copies of it."""
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs, as tensors and plain values."""
+
+    def restore(self, saved: dict[str, Any]) -> bool:
+        """Go on where a source was when its state was taken; whether new episodes begin instead."""
+
+    def close(self) -> None:
+        """End the environments."""
 
 
 class Collector:
@@ -66,16 +89,25 @@ class Collector:
             stored[key] = column[t].copy_(tensor)
         return stored
 
+    def publish(self, updates: int) -> None:
+        """Nothing: the agent that acts is the one that learns."""
+
     def state(self) -> dict[str, Any]:
         """What brings the stream back to this very row, as tensors and plain values."""
         return {"stream": self.stream.state(), "carry": self.carry} if self.rows else {}
 
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Go on where `state` was taken."""
-        if saved:
-            self.rows, self.latest = self.stream.restore(_arrays(saved["stream"])), {}
-            carry = saved["carry"]
-            self.carry = {key: x.to(self.device) for key, x in carry.items()} if isinstance(carry, dict) else carry
+    def restore(self, saved: dict[str, Any]) -> bool:
+        """Go on where `state` was taken; whether new episodes begin instead, as they do where it cannot be reached."""
+        if "stream" not in saved:  # nothing was collected, or elsewhere
+            return True
+        self.rows, self.latest = self.stream.restore(_arrays(saved["stream"])), {}
+        carry = saved["carry"]
+        self.carry = {key: x.to(self.device) for key, x in carry.items()} if isinstance(carry, dict) else carry
+        return bool(self.rows["is_first"].all())
+
+    def close(self) -> None:
+        """End the environments."""
+        self.stream.close()
 
 
 def _arrays(value: Any) -> Any:

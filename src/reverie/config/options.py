@@ -53,6 +53,8 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     **{f"env.{name}": (1, None) for name in ("repeat", "size", "stack")},
     **{f"env.{name}": (0, 1) for name in ("atari.sticky", "minatar.sticky")},
     **{f"env.{name}": (0, None) for name in ("time_limit", "reward_clip", "atari.noops", "mario.noops")},
+    **{f"collect.{name}": (1, None) for name in ("rows", "ahead")},
+    "collect.generators": (0, None),
     **{f"envs.{name}": (1, None) for name in ("count", "max_restarts")},
     **dict.fromkeys(("seed", "envs.workers", "envs.timeout", "log.every"), (0, None)),
     **dict.fromkeys(("episodes", "gif_fps", "context", "repeats", "trials"), (1, None)),

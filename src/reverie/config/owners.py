@@ -61,6 +61,8 @@ def warn_of_idle(values: Iterable[str], config: Config) -> None:
     """Say which of the options given one by one the run does not use."""
     agent = config.agent.name
     for name in values:
+        if config.collect.mode == "inline" and name.startswith("collect.") and name != "collect.mode":
+            LOG.warning("--%s does nothing here: there are no generators (--collect.mode process starts some)", name)
         if agent == "dreamer" and name.startswith(IDLE[config.agent.policy]):
             LOG.warning("--%s does nothing here: the policy is %s", name, config.agent.policy)
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .collect import CollectConfig
 from .dreamer import BehaviorConfig, OptimConfig, ReplayConfig, WorldConfig
 
 
@@ -263,6 +264,7 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
     env: EnvConfig = field(default_factory=EnvConfig)
     envs: EnvsConfig = field(default_factory=EnvsConfig)
+    collect: CollectConfig = field(default_factory=CollectConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
     world: WorldConfig = field(default_factory=WorldConfig)
     behavior: BehaviorConfig = field(default_factory=BehaviorConfig)

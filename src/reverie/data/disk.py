@@ -143,6 +143,7 @@ class Archive:
         save = next((each for each in reversed(saves) if each.total == saved["total"]), saves[-1])
         loading.rows(chunks, save, saved["total"])
         loading.latents(save)
+        replay.seal()
         if replay.total == saved["total"] and not loading.lost:
             self.chunks = [chunk for chunk in chunks if chunk.start < replay.total]
             self.saves = [save]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +112,23 @@ class Replay:
             if head < count:
                 target[: count - head] = source[head:]
 
-    def sever(self) -> None:
-        """Make the newest row the last of its episode, as by a time-out: the rows that followed it are lost."""
+    def sever(self, envs: Sequence[int] | None = None) -> None:
+        """Make the newest row the last of its episode, as by a time-out: the rows that followed it are lost.
+
+        In single environments the rows to come must begin an episode; where it is all of them they are made to.
+        """
         if self.total > self.first:
-            self.severed = True
+            self.severed = self.severed or envs is None
             if "is_last" in self.columns:
-                self.columns["is_last"][(self.total - 1) % self.rows] = True
+                self.columns["is_last"][(self.total - 1) % self.rows, slice(None) if envs is None else list(envs)] = (
+                    True
+                )
+
+    def seal(self) -> None:
+        """Make every row before a first one the last of its episode: a file may be older than what severed them."""
+        if {"is_first", "is_last"} <= self.columns.keys():
+            slots = torch.arange(self.first, self.total, device=self.place) % self.rows
+            self.columns["is_last"][slots[:-1]] |= self.columns["is_first"][slots[1:]]
 
     @torch.no_grad()
     def sample(self, batch: int, length: int, selection: Selector | None = None) -> Batch:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..agents.base import Agent, Learned, Mode
-from ..collect.collector import Collector
+from ..collect.collector import Source
 from ..config.schema import RunConfig
 from ..data.counters import Counters
 from ..log.dreams import COLUMNS, FPS, film, scenes
@@ -28,7 +28,7 @@ class Run:
     folder: Path
     config: RunConfig
     agent: Agent
-    collector: Collector
+    collector: Source
     evaluator: Evaluator | None
     logger: Logger
     counters: Counters
@@ -65,9 +65,11 @@ class Run:
         self.counters.frames += steps * self.frames_per_step
         self.counters.episodes += sum(not episode.broken for episode in chunk.episodes)
         self.logger.episodes(chunk.episodes)
+        self.logger.add(chunk.metrics)
         self.learned(self.agent.learn_rollout(chunk.rows))
         for learned in self.rehearsal.learn(self.agent, chunk, steps) if self.rehearsal else ():
             self.learned(learned)
+        self.collector.publish(self.counters.updates)
 
     def learned(self, learned: Learned) -> None:
         """Count what was learned."""
@@ -160,12 +162,12 @@ class Run:
         """Go on where a checkpoint was written."""
         self.counters.load_state_dict(saved["counters"])
         self.agent.restore(saved["agent"])
-        self.collector.restore(saved["collector"])
+        anew = self.collector.restore(saved["collector"])
         self.logger.load_state_dict(saved["logger"])
         if self.rehearsal is not None:
             self.rehearsal.restore(saved["rehearsal"])
-            if self.collector.rows and self.collector.rows["is_first"].all():
-                self.rehearsal.replay.sever()  # new episodes began, where the environments could not be restored
+            if anew:
+                self.rehearsal.replay.sever()
         self.best, self.evaluated, self.evaluation = saved["best"], saved["evaluated"], saved["evaluation"]
 
     def follow_first(self) -> None:

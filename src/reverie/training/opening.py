@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -10,8 +12,19 @@ from torch import nn
 from ..agents.base import Agent
 from ..agents.dreamer import Dreamer
 from ..config.dreamer import ReplayConfig
+from ..config.schema import Config
 from ..data.rows import FLAGS, Batch
-from ..data.storage import Layout, Storage, bytes_needed, bytes_per_step, layout_of, rows_of
+from ..data.storage import (
+    Layout,
+    Storage,
+    bytes_needed,
+    bytes_per_step,
+    check_fit,
+    layout_of,
+    place_of,
+    rows_of,
+    suited,
+)
 from ..log.sinks.phrases import size
 
 PLACES = {"ram": "in memory", "pinned": "in page-locked memory", "gpu": "on the GPU", "disk": "on disk"}
@@ -38,6 +51,20 @@ def size_of_replay(layout: Layout, config: ReplayConfig, envs: int, storage: Sto
     return f"replay: {steps:,} steps of {each:,} bytes, {size(needed)} {PLACES[storage]} when full"
 
 
+def replay_place(config: Config, agent: Dreamer, observation: spaces.Dict) -> tuple[Storage, str]:
+    """Where the replay is to live, and a line about it; refused where it would not fit when full."""
+    settings, folder, count = config.replay, Path(config.logdir) / "replay", config.envs.count
+    if settings.storage != "auto":
+        place_of(settings.storage, agent.device)
+    layout = layout_of_rows(agent, observation, count, agent.device)
+    layout = {name: each for name, each in layout.items() if name not in agent.transient}
+    storage = settings.storage
+    if storage == "auto":
+        storage = suited(layout, settings.capacity, count, agent.device)
+    check_fit(layout, settings.capacity, count, storage, agent.device, folder)
+    return storage, size_of_replay(layout, settings, count, storage)
+
+
 def layout_of_rows(agent: Agent, observation: spaces.Dict, envs: int, device: torch.device) -> Layout:
     """What the rows of a run will hold, found by acting once on blank ones; the agent stays as it was."""
     rows: Batch = {key: torch.from_numpy(blank(space, envs)).to(device) for key, space in observation.items()}
@@ -46,8 +73,7 @@ def layout_of_rows(agent: Agent, observation: spaces.Dict, envs: int, device: to
     saved = agent.save()
     added, _ = agent.act(rows, agent.initial_carry(envs), "train")
     agent.restore(saved)
-    kept = {name: value for name, value in (rows | added).items() if name not in agent.transient}
-    return layout_of({name: value.unsqueeze(0) for name, value in kept.items()})
+    return layout_of({name: value.unsqueeze(0) for name, value in (rows | added).items()})
 
 
 def blank(space: spaces.Space, envs: int) -> np.ndarray:

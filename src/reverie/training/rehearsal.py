@@ -56,6 +56,8 @@ class Rehearsal:
 
         `steps` were collected since the last time, by all processes that learn together; each makes the same updates.
         """
+        if chunk.severed:
+            self.replay.sever(chunk.severed)
         self.replay.add({key: rows[:-1] for key, rows in chunk.rows.items() if key not in agent.transient})
         self.collected += steps
         self.waited += steps

@@ -1,0 +1,160 @@
+"""Generator processes: rows in order, the right weights, nobody far ahead, and deaths that do no harm."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+import reverie
+from reverie.build import make_parts
+from reverie.config.errors import UserError
+
+ROWS, ENVS = 4, 3
+
+
+def parts_of(*presets, **options):
+    options = {"task": "toy_count", "envs__count": ENVS, "collect__mode": "process", "collect__generators": 2,
+               "collect__rows": ROWS, "run__eval_every": 0, "run__eval_at_end": False, **options}  # fmt: skip
+    return closing(make_parts(reverie.configure(*presets, **options)))
+
+
+def follows(before, after):
+    """Whether a row of one environment follows another in the counting environment."""
+    (step, label), (next_step, next_label) = before["vector"].tolist(), after["vector"].tolist()
+    if before["is_last"]:
+        return bool(after["is_first"]) and next_step == 0 and after["reward"] == 0
+    return next_step == step + 1 and next_label == label and not after["is_first"] and after["reward"] == next_step
+
+
+def breaks(chunks, env):
+    """The chunks whose first row of an environment does not follow what was before; within a chunk all do."""
+    found, before = [], None
+    for number, chunk in enumerate(chunks):
+        rows = [{key: value[t, env] for key, value in chunk.rows.items()} for t in range(ROWS + 1)]
+        assert all(follows(*pair) for pair in pairwise(rows))
+        if before is not None and not all(torch.equal(before[key], rows[0][key]) for key in ("vector", "is_first")):
+            found.append(number)
+        before = rows[-1]
+    return found
+
+
+def alive(pid):
+    """Whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        return not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].strip().startswith("Z")
+    except FileNotFoundError:
+        return False
+
+
+def pids(collector):
+    return [each.process for each in collector.generators]
+
+
+def test_rows_of_generators_follow_each_other_and_a_killed_one_does_no_harm(caplog):
+    with parts_of("dreamer_v3", "debug") as parts, caplog.at_level(logging.WARNING, "reverie"):
+        collector = parts.collector
+        chunks = [collector.collect(1) for _ in range(6)]
+        assert not any(breaks(chunks, env) for env in range(ENVS)) and not any(chunk.severed for chunk in chunks)
+        assert [episode.score for chunk in chunks for episode in chunk.episodes] == [55.0] * (2 * ENVS)
+        assert {episode.env for chunk in chunks for episode in chunk.episodes} == set(range(ENVS))
+        assert sum(chunk.steps for chunk in chunks) == 6 * ROWS * ENVS - 2 * ENVS  # a first row is no step
+        labels = {tuple(chunk.rows["vector"][:, env, 1].tolist()) for env in range(ENVS) for chunk in chunks[:1]}
+        assert len(labels) == ENVS
+        old = pids(collector)
+        os.kill(old[0], signal.SIGKILL)
+        later = [collector.collect(1) for _ in range(5)]
+        lost = [number for number, chunk in enumerate(later) if chunk.severed]
+        assert len(lost) == 1 and later[lost[0]].severed == (0, 1)  # the environments of the first generator
+        assert later[lost[0]].rows["is_first"][0, :2].all()
+        assert [breaks([chunks[-1], *later], env) for env in range(ENVS)] == [[lost[0] + 1]] * 2 + [[]]
+        assert "generator 0 was killed by signal 9" in caplog.text and later[-1].metrics["collect/generators_lost"] == 1
+        assert pids(collector)[0] != old[0] and pids(collector)[1] == old[1]
+        new = pids(collector)
+    assert not any(alive(pid) for pid in new)
+
+
+def test_generators_wait_for_the_learner_and_act_with_what_it_publishes():
+    with parts_of("dreamer_v3", "debug", collect__ahead=2, replay__prefill=0) as parts:
+        collector, agent = parts.collector, parts.agent
+        assert collector.collect(1).metrics["collect/lag"] == 0
+        time.sleep(2)
+        assert all(each.poll(0) for each in (g.pipe for g in collector.generators))
+        for parameter in agent.behavior.actor[-1].parameters():
+            parameter.data.zero_()
+        agent.behavior.actor[-1].bias.data[1] = 100.0
+        collector.publish(7)
+        lags, actions = [], []
+        for _ in range(4):
+            chunk = collector.collect(1)
+            lags.append(chunk.metrics["collect/lag"])
+            actions.append(chunk.rows["action"][:-1])
+        assert lags == [7, 7, 0, 0]  # two slots were full before it was published
+        shares = [torch.stack(part).eq(1).float().mean() for part in (actions[:2], actions[2:])]
+        assert shares[0] < 0.8 < shares[1]  # one action in a hundred stays random
+        assert 0 < chunk.metrics["collect/generators_waited"] < 1
+
+
+def test_rollouts_of_ppo_are_acted_upon_with_the_very_weights_that_learn_from_them():
+    with parts_of("debug", task="gym_CartPole-v1", ppo__normalize_observation=True, ppo__rollout=8) as parts:
+        collector, agent = parts.collector, parts.agent
+        updates = 0
+        for _ in range(3):
+            rows = collector.collect(agent.rollout).rows
+            with torch.no_grad():
+                policy, value = agent.net({key: x[:-1] for key, x in rows.items()})
+            assert torch.allclose(policy.logp(rows["action"][:-1]), rows["logp"][:-1], atol=1e-5)
+            assert torch.allclose(value, rows["value"][:-1], atol=1e-5)
+            updates += agent.learn_rollout(rows).updates
+            collector.publish(updates)
+
+
+def test_a_generator_that_always_dies_ends_the_run(caplog):
+    with parts_of("debug", envs__max_restarts=2) as parts:
+        launch = type(parts.collector.generators[0]).launch
+        for each in parts.collector.generators:
+            each.launch = lambda *memory, each=each: (launch(each, *memory), os.kill(each.process, signal.SIGKILL))
+        with pytest.raises(UserError, match=r"generator \d was killed by signal 9, 2 times in a row"):
+            parts.collector.collect(1)
+
+
+def test_wrong_settings_are_refused():
+    with (
+        pytest.raises(UserError, match=r"--collect.generators 4 have only --envs.count 3"),
+        parts_of(collect__generators=4),
+    ):
+        pass
+    with pytest.raises(UserError, match=r"--envs.backend process"), parts_of(envs__backend="process"):
+        pass
+
+
+LEARNER = textwrap.dedent("""
+    import reverie
+    from reverie.build import make_parts
+    parts = make_parts(reverie.configure("debug", task="toy_count", collect__mode="process", collect__generators=2))
+    parts.collector.collect(1)
+    print(*(each.process for each in parts.collector.generators), flush=True)
+    input()
+""")
+
+
+def test_generators_end_with_a_learner_that_is_killed():
+    learner = subprocess.Popen(
+        [sys.executable, "-c", LEARNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with learner:
+        children = [int(word) for word in learner.stdout.readline().split()]
+        assert len(children) == 2 and all(map(alive, children))
+        learner.kill()
+    limit = time.monotonic() + 20
+    while any(map(alive, children)) and time.monotonic() < limit:
+        time.sleep(0.1)
+    assert not any(map(alive, children))
