@@ -19,7 +19,7 @@ from .agents.dreamer import Dreamer
 from .agents.latent_ppo import DreamPPO, LatentPPO
 from .agents.ppo import PPO
 from .agents.random import RandomAgent
-from .collect.collector import Collector, Source
+from .collect.collector import Collector, Idle, Source
 from .collect.process import ProcessCollector, plans_of
 from .config import store
 from .config.errors import UserError
@@ -43,9 +43,11 @@ from .log.sinks.wandb import WandbSink
 from .nn import ranks
 from .training import checkpoint
 from .training.evaluate import Evaluator
+from .training.feed import Feed
 from .training.loop import Run
 from .training.opening import layout_of_rows, replay_place, size_of_agent
 from .training.rehearsal import Rehearsal
+from .training.stores import check_stores, make_feed, written_store
 from .training.threads import tune_cpu
 
 DREAMERS = {"imagined": Dreamer, "on_policy_ppo": LatentPPO, "imagined_ppo": DreamPPO}
@@ -146,6 +148,7 @@ class Parts:
     """Lines about them for the terminal."""
     storage: Storage | None = None
     """Where the replay is to live, if there is one."""
+    feed: Feed | None = None
 
     def close(self) -> None:
         """End the environments."""
@@ -158,6 +161,7 @@ def make_parts(config: Config) -> Parts:
     """The environments and a new agent."""
     import_modules(config.imports)
     find(config.task)
+    check_stores(config)
     device = device_of(config)
     torch.set_float32_matmul_precision("high")
     with ExitStack() as unless_made:
@@ -167,18 +171,20 @@ def make_parts(config: Config) -> Parts:
         ranks.alike(agent)
         opening = [f"{config.agent.name} on {device.type}: {size_of_agent(agent)}"]
         storage: Storage | None = None
+        feed: Feed | None = None
         if isinstance(agent, Dreamer):
-            storage, line = replay_place(config, agent, stream.observation_space)
+            layout, storage, line = replay_place(config, agent, stream.observation_space)
             opening.append(line)
+            feed = make_feed(config, layout)
         collector = unless_made.enter_context(closing(make_collector(config, agent, stream, storage)))
-        parts = Parts(device, stream, agent, collector, make_evaluator(config, device), opening, storage)
+        parts = Parts(device, stream, agent, collector, make_evaluator(config, device), opening, storage, feed)
         unless_made.pop_all()
     return parts
 
 
 def make_training_stream(config: Config) -> RowStream:
     """The environments of a run; of those that generators have, one for its spaces, closed."""
-    if config.collect.mode == "inline":
+    if config.collect.mode == "inline" and config.store.live:
         return make_stream(config)
     if config.envs.backend == "process":
         raise UserError("--envs.backend process is for --collect.mode inline: generators step environments themselves")
@@ -189,6 +195,8 @@ def make_training_stream(config: Config) -> RowStream:
 def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Storage | None) -> Source:
     """What collects the rows of a run."""
     settings, count, device = config.collect, config.envs.count, device_of(config)
+    if not config.store.live:
+        return Idle(count)
     if settings.mode == "inline":
         return Collector(stream, agent, device)
     generators = settings.generators or min(core_count(), count)
@@ -222,15 +230,18 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
     latest = folder / checkpoint.FOLDER / "latest.pt"
     saved = checkpoint.load(latest) if resume and latest.exists() else None
     step = saved["counters"]["step"] if saved else 0 if resume else None
+    logger = make_logger(config, folder, parts, step, quiet)
+    if config.store.write != "off":
+        parts.collector.record(written_store(config, folder))
     run = Run(
         folder=folder,
         config=config.run,
         agent=parts.agent,
         collector=parts.collector,
         evaluator=parts.evaluator,
-        logger=make_logger(config, folder, parts, step, quiet),
+        logger=logger,
         counters=Counters(total=config.run.steps),
-        rehearsal=make_rehearsal(config, folder, parts.device, parts.storage) if parts.storage else None,
+        rehearsal=make_rehearsal(config, folder, parts.device, parts.storage, parts.feed) if parts.storage else None,
         frames_per_step=frames_per_step(config.task, config.env),
         log_every=config.log.every,
     )
@@ -243,7 +254,9 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
     return run
 
 
-def make_rehearsal(config: Config, folder: Path, device: torch.device, storage: Storage = "ram") -> Rehearsal:
+def make_rehearsal(
+    config: Config, folder: Path, device: torch.device, storage: Storage = "ram", feed: Feed | None = None
+) -> Rehearsal:
     """The replay and the pace of learning from it."""
     settings = config.replay
     shares = {name: getattr(settings, name) for name in ("uniform", "online", "recent", "prioritised")}
@@ -258,7 +271,7 @@ def make_rehearsal(config: Config, folder: Path, device: torch.device, storage: 
         context=int(settings.start == "stored"),
         weighting=Weighting(ends=settings.ends, scale=settings.recency, alpha=settings.alpha),
     )
-    return Rehearsal(replay, settings, folder)
+    return Rehearsal(replay, settings, folder, feed)
 
 
 def choices(space: spaces.Space) -> int:

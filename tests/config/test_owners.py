@@ -82,7 +82,7 @@ def test_single_options_that_do_nothing_are_pointed_out(line, words, caplog):
 
 def test_every_group_of_options_has_an_owner_or_is_for_all():
     groups = {name.partition(".")[0] for name in options() if "." in name}
-    assert groups - set(OWNERS) == {"agent", "run", "env", "envs", "collect", "log"}
+    assert groups - set(OWNERS) == {"agent", "run", "env", "envs", "collect", "store", "log"}
     assert set(OWNERS) <= groups
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,6 +12,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from ..agents.base import Agent, Mode
+from ..data.episode_writer import LEARNERS, EpisodeWriter
+from ..data.episodes import EpisodeStore
 from ..data.rows import Batch, Episode, Rows
 from ..envs.rows import RowStream
 
@@ -33,6 +36,9 @@ class Source(Protocol):
 
     def collect(self, steps: int) -> Chunk:
         """More rows of every environment: `steps` of them, or as many as come at a time."""
+
+    def record(self, store: Callable[[], EpisodeStore]) -> None:
+        """Write the episodes to come into a store, which those who act make for themselves; before the first rows."""
 
     def publish(self, updates: int) -> None:
         """Hand the agent, as it is after so many updates, to those who act with copies of it."""
@@ -57,6 +63,7 @@ class Collector:
         self.rows: Rows = {}
         self.latest: Batch = {}
         """The newest row, as the buffer has it."""
+        self.writer: EpisodeWriter | None = None
 
     def collect(self, steps: int) -> Chunk:
         """`steps` more rows of every environment, acted upon, and the row that follows them."""
@@ -74,6 +81,8 @@ class Collector:
             episodes += self.stream.finished
             taken += self.stream.count - int(self.rows["is_first"].sum())
         self.latest = self._store(steps, steps + 1, self.rows)
+        if self.writer is not None:
+            self.writer.add({key: rows[:-1] for key, rows in self.buffer.items()})
         return Chunk(self.buffer, episodes, taken)
 
     def _store(self, t: int, length: int, values: Rows | Batch) -> Batch:
@@ -89,18 +98,27 @@ class Collector:
             stored[key] = column[t].copy_(tensor)
         return stored
 
+    def record(self, store: Callable[[], EpisodeStore]) -> None:
+        """Write the episodes to come into a store."""
+        self.writer = EpisodeWriter(store(), (*LEARNERS, "feature"))
+
     def publish(self, updates: int) -> None:
         """Nothing: the agent that acts is the one that learns."""
 
     def state(self) -> dict[str, Any]:
         """What brings the stream back to this very row, as tensors and plain values."""
-        return {"stream": self.stream.state(), "carry": self.carry} if self.rows else {}
+        if not self.rows:
+            return {}
+        written = {"writer": self.writer.state()} if self.writer is not None else {}
+        return {"stream": self.stream.state(), "carry": self.carry, **written}
 
     def restore(self, saved: dict[str, Any]) -> bool:
         """Go on where `state` was taken; whether new episodes begin instead, as they do where it cannot be reached."""
         if "stream" not in saved:  # nothing was collected, or elsewhere
             return True
         self.rows, self.latest = self.stream.restore(_arrays(saved["stream"])), {}
+        if self.writer is not None and "writer" in saved:
+            self.writer.restore(saved["writer"])
         carry = saved["carry"]
         self.carry = {key: x.to(self.device) for key, x in carry.items()} if isinstance(carry, dict) else carry
         return bool(self.rows["is_first"].all())
@@ -108,6 +126,34 @@ class Collector:
     def close(self) -> None:
         """End the environments."""
         self.stream.close()
+
+
+class Idle:
+    """Collects nothing: rows come from elsewhere. Its steps are those that updates are due for."""
+
+    def __init__(self, envs: int) -> None:
+        self.envs = envs
+
+    def collect(self, steps: int) -> Chunk:
+        """As many steps as environments would make, and no rows."""
+        return Chunk({}, [], steps * self.envs)
+
+    def record(self, store: Callable[[], EpisodeStore]) -> None:
+        """Nothing: there are no episodes."""
+
+    def publish(self, updates: int) -> None:
+        """Nothing: nobody acts."""
+
+    def state(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def restore(self, saved: dict[str, Any]) -> bool:
+        """Go on; episodes that were acted before, if any, are cut."""
+        return bool(saved)
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
 def _arrays(value: Any) -> Any:

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 import torch
 
 from ..config.errors import UserError
+from ..data.episodes import EpisodeStore
 from ..envs.crew import CLOSING, Lost
 from ..envs.memory import SharedBlock
 from .collector import Collector
@@ -37,6 +38,7 @@ class Crew:
         """In a row, without a slot filled between them."""
         self.fresh = False
         """Whether the next rows are the first of one that took another's place."""
+        self.store: Callable[[], EpisodeStore] | None = None
         self.process = 0
         self.pipe: Connection
         self.reports: deque[Report] = deque()
@@ -55,7 +57,7 @@ class Crew:
         self.pipe, other = multiprocessing.Pipe()
         with other:
             files = [other.fileno(), self.block.file, weights.file]
-            self.process = self.nursery.launch(Orders(self.number, make, self.plan, plan), files)
+            self.process = self.nursery.launch(Orders(self.number, make, self.plan, plan, self.store), files)
         self.lives += 1
         self.taken = 0
         self.since = time.monotonic()

@@ -22,6 +22,7 @@ import torch
 
 from ..agents.base import Agent
 from ..config.errors import UserError
+from ..data.episodes import EpisodeStore
 from ..data.rows import Episode
 from ..data.storage import Layout
 from ..envs.worker import answer, collect_warnings, end_with_parent
@@ -69,6 +70,8 @@ class Orders:
     """Builds its environments and its agent."""
     slots: SlotsPlan
     weights: WeightsPlan
+    store: Callable[[], EpisodeStore] | None = None
+    """Where it writes its episodes."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ class Generator:
         self.generators = orders.weights.readers
         self.news = collect_warnings()
         self.collector = orders.make()
+        if orders.store is not None:
+            self.collector.record(orders.store)
         self.acted = int(self.weights.acted)
         self.loading = Seldom(LOADING)
         self.version = NEVER

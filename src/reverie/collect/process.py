@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 from multiprocessing.connection import wait
@@ -22,6 +23,7 @@ import torch
 from ..agents.base import Agent
 from ..config.errors import UserError
 from ..config.schema import EnvsConfig
+from ..data.episodes import EpisodeStore
 from ..data.rows import Batch
 from ..data.storage import Layout, array_of
 from ..envs.crew import Lost
@@ -150,6 +152,11 @@ class ProcessCollector:
         else:
             for each in self.generators:
                 each.allow()
+
+    def record(self, store: Callable[[], EpisodeStore]) -> None:
+        """Let every generator write its episodes into a store."""
+        for each in self.generators:
+            each.store = store
 
     def publish(self, updates: int) -> None:
         """Make the agent's weights those that generators take next, if they are new and it is not too soon."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .collect import CollectConfig
+from .collect import CollectConfig, StoreConfig
 from .dreamer import BehaviorConfig, OptimConfig, ReplayConfig, WorldConfig
 
 
@@ -270,4 +270,5 @@ class Config:
     behavior: BehaviorConfig = field(default_factory=BehaviorConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
     log: LogConfig = field(default_factory=LogConfig)

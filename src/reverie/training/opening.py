@@ -51,8 +51,8 @@ def size_of_replay(layout: Layout, config: ReplayConfig, envs: int, storage: Sto
     return f"replay: {steps:,} steps of {each:,} bytes, {size(needed)} {PLACES[storage]} when full"
 
 
-def replay_place(config: Config, agent: Dreamer, observation: spaces.Dict) -> tuple[Storage, str]:
-    """Where the replay is to live, and a line about it; refused where it would not fit when full."""
+def replay_place(config: Config, agent: Dreamer, observation: spaces.Dict) -> tuple[Layout, Storage, str]:
+    """What the replay holds, where it is to live, and a line about it; refused where it would not fit when full."""
     settings, folder, count = config.replay, Path(config.logdir) / "replay", config.envs.count
     if settings.storage != "auto":
         place_of(settings.storage, agent.device)
@@ -62,7 +62,7 @@ def replay_place(config: Config, agent: Dreamer, observation: spaces.Dict) -> tu
     if storage == "auto":
         storage = suited(layout, settings.capacity, count, agent.device)
     check_fit(layout, settings.capacity, count, storage, agent.device, folder)
-    return storage, size_of_replay(layout, settings, count, storage)
+    return layout, storage, size_of_replay(layout, settings, count, storage)
 
 
 def layout_of_rows(agent: Agent, observation: spaces.Dict, envs: int, device: torch.device) -> Layout:

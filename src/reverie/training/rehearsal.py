@@ -20,6 +20,7 @@ from ..data.replay import Replay
 from ..data.rows import Batch
 from ..data.select import Uniform, Weighting
 from ..nn import ranks
+from .feed import Feed
 
 LOG = logging.getLogger("reverie")
 
@@ -36,8 +37,8 @@ CHECK_EVERY = 50
 class Rehearsal:
     """The replay, and how much is still to be learned from it."""
 
-    def __init__(self, replay: Replay, config: ReplayConfig, folder: Path) -> None:
-        self.replay, self.config, self.folder = replay, config, folder
+    def __init__(self, replay: Replay, config: ReplayConfig, folder: Path, feed: Feed | None = None) -> None:
+        self.replay, self.config, self.folder, self.feed = replay, config, folder, feed
         self.archive = Archive(folder / "replay") if config.save else None
         self.length = config.length + int(config.start == "stored")
         self.batch, left = divmod(config.batch, ranks.count())
@@ -58,7 +59,10 @@ class Rehearsal:
         """
         if chunk.severed:
             self.replay.sever(chunk.severed)
-        self.replay.add({key: rows[:-1] for key, rows in chunk.rows.items() if key not in agent.transient})
+        if chunk.rows:
+            self.replay.add({key: rows[:-1] for key, rows in chunk.rows.items() if key not in agent.transient})
+        if self.feed is not None:
+            yield from self._fed(self.feed, steps)
         self.collected += steps
         self.waited += steps
         if not self.started:
@@ -74,6 +78,18 @@ class Rehearsal:
         while self.due >= 1:
             self.due -= 1
             yield self.update(agent)
+
+    def _fed(self, feed: Feed, steps: int) -> Iterator[Learned]:
+        """Take new episodes from the store, if it is time to look; metrics about them."""
+        fed = feed.refill(self.replay, steps)
+        self.collected += fed
+        if not feed.live and not self.replay.ready(self.batch, self.length):
+            raise UserError(
+                f"{feed.place} holds {len(self.replay):,} steps, too few to learn from without collecting "
+                f"({len(feed.reader.store.damaged)} files are damaged): let it fill first, or add --store.live True"
+            )
+        if fed:
+            yield Learned({name: torch.tensor(float(value)) for name, value in feed.metrics().items()})
 
     def update(self, agent: Agent) -> Learned:
         """One update on sampled windows, and what it found out about them written back."""
@@ -116,7 +132,7 @@ class Rehearsal:
         if self.archive is not None:
             self.archive.save(self.replay)
         counts = {name: getattr(self, name) for name in PACE}
-        return {"replay": self.replay.state(), **counts}
+        return {"replay": self.replay.state(), **counts, **({"feed": self.feed.state()} if self.feed else {})}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Go on where `state` was taken; without the saved rows the replay fills anew before learning goes on."""
@@ -124,6 +140,8 @@ class Rehearsal:
             setattr(self, name, saved[name])
         if self.archive is not None:
             self.archive.load(self.replay, saved["replay"])
+        if self.feed is not None and "feed" in saved and len(self.replay):
+            self.feed.restore(saved["feed"])
         if not self.replay.ready(self.batch, self.length):
             self.started, self.collected = False, 0
 
