@@ -22,6 +22,7 @@ LAYERS = [
     "tools",
     "build",
     "reopened",
+    "follow",
     "api",
     "bench",
     "cli",

@@ -283,7 +283,7 @@ def choices(space: spaces.Space) -> int:
 
 def make_evaluator(config: Config, device: torch.device) -> Evaluator | None:
     """The evaluator, None where the run never evaluates."""
-    if not config.run.eval_every and not config.run.eval_at_end:
+    if config.run.eval_apart or (not config.run.eval_every and not config.run.eval_at_end):
         return None
     count = min(config.run.eval_envs, config.run.eval_episodes)
     stream = make_stream(config, training=False, count=count)

@@ -110,6 +110,23 @@ def train(words: list[str]) -> int:
     return 0
 
 
+def launch(words: list[str]) -> int:
+    """Train with generators and an evaluator in processes of their own."""
+    words = ["--collect.mode", "process", *words]
+    config, _ = resolve(words)
+    from .build import with_logdir
+    from .tools.launch import Team
+    from .training.folder import in_use
+
+    logdir = with_logdir(config).logdir
+    reverie = [sys.executable, "-m", __package__]
+    learner = [*reverie, "train", *words, "--logdir", logdir, "--run.eval_apart", "True"]
+    evaluator = [*reverie, "eval", "--follow", "--logdir", logdir, "--device", "cpu"]
+    evaluates = config.run.eval_every or config.run.eval_at_end
+    team = Team(lambda name, line: print(f"[{name}] {line}", flush=True))
+    return team.lead(learner, evaluator if evaluates else [], lambda: in_use(Path(logdir)))
+
+
 def program(name: str) -> str:
     """How to call a program of this environment from here: by its name if the shell finds it, else by its path."""
     beside = Path(sys.executable).parent / name
@@ -142,17 +159,23 @@ def evaluate(words: list[str]) -> int:
     """Evaluate the agent of a run."""
     arguments = parse(words, EvalArguments)
     config = stored_config(arguments.logdir, arguments.device)
+    if arguments.follow:
+        from .follow import follow
+
+        for step, figures, best in follow(config, Path(arguments.logdir)):
+            print(f"step {step:,}: mean return {figures['mean_return']:.1f}{', the best' if best else ''}", flush=True)
+        return 0
     from .reopened import evaluate_checkpoint
     from .training.checkpoint import find
 
     file = find(Path(arguments.logdir), arguments.checkpoint)
     episodes, seed = arguments.episodes, arguments.seed
     summary = evaluate_checkpoint(config, file, episodes, "sample" if arguments.stochastic else "eval", seed).summary()
-    figures = {"success_rate": None, **summary, "episodes": int(summary["episodes"])}
+    told = {"success_rate": None, **summary, "episodes": int(summary["episodes"])}
     if arguments.json:
-        print(json.dumps(figures))
+        print(json.dumps(told))
         return 0
-    for name, value in figures.items():
+    for name, value in told.items():
         if value is not None:
             print(f"{name:14} {value:,.2f}" if isinstance(value, float) else f"{name:14} {value}")
     return 0
@@ -317,6 +340,7 @@ def bench(words: list[str]) -> int:
 
 COMMANDS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "train": (train, "train an agent"),
+    "launch": (launch, "train with generators and an evaluator in processes of their own"),
     "eval": (evaluate, "evaluate the agent of a run"),
     "play": (play, "watch the agent of a run, in a window or as GIFs"),
     "dream": (dream, "see what the world model of a run predicts: as a GIF, or on a page to play in (--web)"),

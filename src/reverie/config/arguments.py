@@ -42,6 +42,8 @@ class EvalArguments:
     """Sample actions instead of taking the best ones."""
     json: bool = False
     """Print one JSON object."""
+    follow: bool = False
+    """Evaluate a run that is at work and leaves that to others (--run.eval_apart), as it goes, into its log."""
     seed: int = 0
     """Added to the run's own evaluation seed, for other episodes than those of training."""
     device: typing.Literal["auto", "cpu", "cuda"] = "auto"

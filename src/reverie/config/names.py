@@ -17,6 +17,7 @@ SHORT: dict[str, str] = {
     "action_repeat": "env.repeat",
     "time_limit": "env.time_limit",
     "env_id": "task",
+    "generators": "collect.generators",
 }
 """Short name -> dotted name, whatever the agent."""
 

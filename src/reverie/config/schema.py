@@ -208,6 +208,8 @@ class RunConfig:
     """Episodes shown side by side in the evaluation's video, and windows in that of a dream; 0 makes none."""
     eval_at_end: bool = True
     """Evaluate once more when the budget is spent."""
+    eval_apart: bool = False
+    """Leave evaluations to another process (`reverie eval --follow`), as `reverie launch` does."""
     save_every: int = 100_000
     """Steps between checkpoints; the end of a run and an interruption always save."""
     stop_at: float | None = None

@@ -33,7 +33,8 @@ RATES = (
 LENT = ["", "All options of `reverie train` apply too, as they do there: `reverie train --help` lists them."]
 USAGE = {
     "train": "reverie train [--configs NAME ...] [--task SUITE_NAME] [--logdir DIR] [--resume] [--option VALUE ...]",
-    "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--stochastic] [--json]",
+    "launch": "reverie launch [--generators N] [--resume] and all that reverie train takes",
+    "eval": "reverie eval --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--json] [--follow]",
     "play": "reverie play --logdir DIR [--episodes N] [--checkpoint FILE] [--stochastic] [--save-gif] [--overlay]",
     "dream": "reverie dream --logdir DIR [--episodes N] [--checkpoint best|latest|FILE] [--length N] [--web]",
     "export": "reverie export --logdir DIR --out FILE.onnx|FILE.pt2 [--checkpoint best|latest|FILE] [--stochastic]",
@@ -64,6 +65,10 @@ def overview(commands: dict[str, str]) -> str:
 def command_help(name: str, about: str) -> str:
     """Usage and options of one command."""
     lines = [f"{USAGE[name]}", "", f"{about[0].upper()}{about[1:]}.", ""]
+    if name == "launch":
+        return "\n".join(
+            [*lines, "All options of `reverie train` apply, as they do there: `reverie train --help` lists them."]
+        )
     if name != "train":
         own = _rows(list(options(ARGUMENTS[name]).values()))
         if name == "bench":

@@ -39,6 +39,18 @@ def prepare(config: Config, resume: bool) -> Path:
     return folder
 
 
+def in_use(folder: Path) -> bool:
+    """Whether a run is at work in a folder."""
+    try:
+        with open(folder / LOCK) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 class Lock:
     """Held while a run uses its folder; the system lets go of it when the process ends, however it ends."""
 

@@ -91,6 +91,9 @@ class Run:
         step = self.counters.step
         last = self.finished and self.config.eval_at_end and self.evaluated < step
         due = last or crossed(self.evaluated, step, self.config.eval_every)
+        if due and self.config.eval_apart:
+            self.evaluated = step
+            self.save("candidate")
         if self.evaluator is None or not due:
             return False
         with self.logger.paused():

@@ -25,9 +25,11 @@ class JsonlSink:
         self._path = path
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            if resume_step is not None and path.exists():
+            if resume_step is None:
+                path.write_bytes(b"")
+            elif path.exists():
                 cut_after(path, resume_step)
-            self._file: IO[str] | None = path.open("w" if resume_step is None else "a", encoding="utf-8")
+            self._file: IO[str] | None = path.open("a", encoding="utf-8")  # an evaluator may append, too
 
     def write(self, step: int, scalars: dict[str, float], videos: dict[str, np.ndarray]) -> None:
         """Append one line and hand it to the system."""
@@ -48,6 +50,21 @@ class JsonlSink:
             # Every line was flushed, so what fails here is the rest of a line that has failed already.
             with contextlib.suppress(OSError):
                 file.close()
+
+
+class GuestSink:
+    """Appends to the file of a run that another process writes: whole lines, the file open no longer than it takes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, step: int, scalars: dict[str, float], videos: dict[str, np.ndarray]) -> None:
+        """Append one line."""
+        with writing(self._path), self._path.open("a", encoding="utf-8") as file:
+            file.write(line(step, scalars) + "\n")
+
+    def close(self) -> None:
+        """Nothing stays open."""
 
 
 def line(step: int, scalars: dict[str, float]) -> str:

@@ -1,0 +1,90 @@
+"""An evaluator apart from the run: it plays each candidate that the run puts down, and keeps the best."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .agents.base import Mode
+from .build import device_of, make_agent, make_stream
+from .config.schema import Config
+from .log.logger import Sink
+from .log.sinks.jsonl import GuestSink
+from .log.sinks.tensorboard import TensorBoardSink
+from .log.sinks.videos import VideosSink
+from .log.video import Clip, reel
+from .reopened import uncompiled
+from .training import checkpoint
+from .training.evaluate import Evaluation, Evaluator
+from .training.folder import in_use
+
+LOOK = 0.5
+"""Seconds between two looks for a candidate."""
+CANDIDATE = "candidate"
+
+
+def follow(config: Config, folder: Path) -> Iterator[tuple[int, dict[str, float], bool]]:
+    """The step and the figures of each evaluation, and whether it is the best; ends with the run or at its goal."""
+    run, device = config.run, device_of(config)
+    evaluator = Evaluator(
+        make_stream(config, False, min(run.eval_envs, run.eval_episodes)), device, run.eval_episodes, run.eval_videos
+    )
+    sinks: list[Sink] = [GuestSink(folder / "metrics.jsonl"), VideosSink(folder / "videos")]
+    sinks += [TensorBoardSink(folder / "evaluator")] if config.log.tensorboard else []
+    try:
+        agent = make_agent(uncompiled(config), *evaluator.stream.spaces, device)
+        mode: Mode = "sample" if run.eval_stochastic else "eval"
+        best = _best_so_far(folder)
+        for path, saved in candidates(folder):
+            checkpoint.restored(path, lambda state=saved: agent.restore(state["agent"]))  # type: ignore[misc]
+            result = evaluator.evaluate(agent, mode)
+            assert result is not None
+            figures = result.summary()
+            better = figures["mean_return"] >= best
+            if better:
+                best = figures["mean_return"]
+                checkpoint.save(path.with_name("best.pt"), saved | {"best": best})
+            write(sinks, saved["counters"], result)
+            yield saved["counters"]["step"], figures, better
+            if run.goal is not None and figures["mean_return"] >= run.goal:
+                return
+    finally:
+        evaluator.close()
+        for sink in sinks:
+            sink.close()
+
+
+def candidates(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """What the run in a folder puts down to be evaluated, each once; those that came too fast are passed over."""
+    path = folder / checkpoint.FOLDER / f"{CANDIDATE}.pt"
+    last = -1
+    while True:
+        active = in_use(folder)  # before looking, so that the last one is not missed
+        saved = checkpoint.load(path) if path.exists() else None
+        if saved is not None and saved["counters"]["step"] != last:
+            last = saved["counters"]["step"]
+            yield path, saved
+        elif not active:
+            return
+        else:
+            time.sleep(LOOK)
+
+
+def write(sinks: list[Sink], counters: dict[str, float], result: Evaluation) -> None:
+    """Log an evaluation as the run itself would."""
+    scalars = {"frames": counters["frames"], "updates": counters["updates"], "time": counters["elapsed"]}
+    scalars |= {f"eval/{name}": value for name, value in result.summary().items()}
+    videos: dict[str, np.ndarray] = {}
+    if result.clips:
+        videos["eval/episodes"] = Clip.of(reel(result.clips, result.clip_scores), 20)
+    for sink in sinks:
+        sink.write(int(counters["step"]), scalars, videos)
+
+
+def _best_so_far(folder: Path) -> float:
+    path = folder / checkpoint.FOLDER / "best.pt"
+    return float(checkpoint.load(path)["best"]) if path.exists() else float("-inf")

@@ -1,0 +1,43 @@
+"""Learner, generators and evaluator from one command."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import torch
+
+from reverie.training.folder import in_use
+
+OPTIONS = ["--configs", "cartpole_ppo", "debug", "--generators", "2", "--envs.count", "2", "--run.eval_videos", "0"]
+
+
+def launch(folder, *words):
+    command = [sys.executable, "-m", "reverie", "launch", *OPTIONS, "--logdir", str(folder), *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_a_launched_run_is_trained_evaluated_and_labelled(tmp_path):
+    with launch(tmp_path / "run") as process:
+        out = process.stdout.read()
+    assert process.returncode == 0, out
+    steps = int(re.search(r"\[learner\] Trained for (\d+) steps", out)[1])
+    assert f"[evaluator] step {steps}: mean return" in out
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    evaluations = {line["step"]: line["eval/mean_return"] for line in lines if "eval/mean_return" in line}
+    assert steps in evaluations and any("collect/lag" in line for line in lines)
+    best = torch.load(tmp_path / "run" / "checkpoints" / "best.pt", weights_only=True)
+    assert best["best"] == max(evaluations.values())
+    assert list((tmp_path / "run" / "evaluator").glob("events*"))
+
+
+def test_a_launched_run_stops_at_ctrl_c_with_everything_saved(tmp_path):
+    with launch(tmp_path / "run", "--run.steps", "100000000") as process:
+        for line in process.stdout:
+            if "step" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        out = process.stdout.read()
+    assert process.returncode == 0 and "saved" in out, out
+    assert (tmp_path / "run" / "checkpoints" / "latest.pt").exists() and not in_use(tmp_path / "run")

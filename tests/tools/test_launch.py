@@ -1,0 +1,85 @@
+"""Processes that belong together: labelled, told of each other's end, and interrupted together."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from reverie.tools.launch import Team
+
+SAVES = """
+import signal, sys, time
+def stop(number, frame):
+    print("saved at", signal.Signals(number).name, flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def led(learner, evaluator, at_work=lambda: True, interrupt=None):
+    """What the team said, and its status; `interrupt` is a line after which someone presses Ctrl-C."""
+    lines = []
+
+    def say(name, line):
+        lines.append(f"[{name}] {line}")
+        if interrupt is not None and lines[-1] == interrupt:
+            threading.Thread(target=lambda: (time.sleep(0.2), signal.raise_signal(signal.SIGINT))).start()
+
+    commands = [[sys.executable, "-c", each] if each else [] for each in (learner, evaluator)]
+    return lines, Team(say).lead(*commands, at_work)
+
+
+def test_both_end_by_themselves():
+    lines, status = led("print(1); import time; time.sleep(0.3)", "print(2); import time; time.sleep(0.6); print(3)")
+    assert status == 0 and sorted(lines) == ["[evaluator] 2", "[evaluator] 3", "[learner] 1"]
+
+
+def test_an_evaluator_that_fails_lets_the_learner_save():
+    lines, status = led(SAVES, "import time; time.sleep(0.5); raise SystemExit(3)")
+    assert status == 3 and "[learner] saved at SIGTERM" in lines
+    assert "[launch] the evaluator ended with status 3: the others are told to end" in lines
+
+
+def test_a_learner_that_is_killed_ends_the_evaluator():
+    begin = time.monotonic()
+    lines, status = led("import os, time; time.sleep(0.5); os.kill(os.getpid(), 9)", "import time; time.sleep(60)")
+    assert status == 137 and time.monotonic() - begin < 20
+    assert lines == ["[launch] the learner was killed by signal 9: the others are told to end"]
+
+
+def test_without_a_learner_that_gets_ready_there_is_no_evaluator():
+    lines, status = led("raise SystemExit(2)", "print('here')", at_work=lambda: False)
+    assert status == 2 and lines == ["[launch] the learner ended with status 2: the others are told to end"]
+
+
+def test_an_interruption_reaches_all():
+    lines, status = led(SAVES, SAVES, interrupt="[learner] ready")
+    assert status == 0 and "[learner] saved at SIGINT" in lines and not [line for line in lines if "[launch]" in line]
+
+
+def test_an_evaluator_that_has_seen_the_goal_lets_the_learner_end():
+    lines, status = led(SAVES, "import time; time.sleep(0.5)")
+    assert status == 0 and "[learner] saved at SIGTERM" in lines
+
+
+def test_an_evaluator_may_end_before_a_learner_that_is_done():
+    works = iter([False, True, False])
+    lines, status = led("import time; time.sleep(1); print('done')", "pass", at_work=lambda: next(works, False))
+    assert status == 0 and lines == ["[learner] done"]
+
+
+def test_a_launcher_that_is_killed_lets_the_learner_save(tmp_path):
+    marked = SAVES.replace("print(", f"print(file=open({str(tmp_path / 'said')!r}, 'a'), flush=True) or print(")
+    code = "import sys; from reverie.tools.launch import Team; Team(lambda *words: print(*words, flush=True))"
+    code += f".lead([sys.executable, '-c', {marked!r}], [], lambda: True)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout.readline() == "learner ready\n"
+        launcher.kill()
+    limit = time.monotonic() + 20
+    while len((tmp_path / "said").read_text()) < 2 and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert len((tmp_path / "said").read_text()) == 2  # one mark for each of the two lines
