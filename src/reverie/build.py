@@ -20,7 +20,9 @@ from .agents.latent_ppo import DreamPPO, LatentPPO
 from .agents.ppo import PPO
 from .agents.random import RandomAgent
 from .collect.collector import Collector, Idle, Source
-from .collect.process import ProcessCollector, plans_of
+from .collect.gathering import lots_of
+from .collect.process import ProcessCollector
+from .collect.ray import RayCollector, connected
 from .config import store
 from .config.errors import UserError
 from .config.options import flattened
@@ -199,7 +201,7 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
         return Idle(count)
     if settings.mode == "inline":
         return Collector(stream, agent, device)
-    generators = settings.generators or min(core_count(), count)
+    generators = settings.generators or min(count, core_count() if settings.mode == "process" else count)
     if generators > count:
         raise UserError(
             f"--collect.generators {generators} have only --envs.count {count} environments to share: raise that to "
@@ -209,8 +211,13 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
     rows, ahead = (agent.rollout, 1) if agent.on_policy else (settings.rows, settings.ahead)
     place = device if storage is None or agent.on_policy else place_of(storage, device)
     config = replace(config, seed=config.seed + RANK_SEED * ranks.number())
-    plans = plans_of(layout, count, generators, rows, ahead)
-    return ProcessCollector(agent, partial(make_actor, config), plans, config.envs, place)
+    lots = lots_of(layout, count, generators, rows, ahead)
+    make = partial(make_actor, config)
+    if settings.mode == "ray":
+        if settings.device == "cuda":
+            raise UserError("--collect.device cuda is for --collect.mode process: actors of Ray act on CPUs")
+        return RayCollector(agent, make, lots, config.envs, place, connected(settings.address))
+    return ProcessCollector(agent, make, lots, config.envs, place)
 
 
 def make_actor(config: Config, number: int, count: int, life: int) -> Collector:

@@ -56,7 +56,7 @@ def alive(pid):
 
 
 def pids(collector):
-    return [each.process for each in collector.generators]
+    return [each.process for each in collector.crews]
 
 
 def test_rows_of_generators_follow_each_other_and_a_killed_one_does_no_harm(caplog):
@@ -87,7 +87,7 @@ def test_generators_wait_for_the_learner_and_act_with_what_it_publishes():
         collector, agent = parts.collector, parts.agent
         assert collector.collect(1).metrics["collect/lag"] == 0
         time.sleep(2)
-        assert all(each.poll(0) for each in (g.pipe for g in collector.generators))
+        assert all(each.poll(0) for each in (g.pipe for g in collector.crews))
         for parameter in agent.behavior.actor[-1].parameters():
             parameter.data.zero_()
         agent.behavior.actor[-1].bias.data[1] = 100.0
@@ -119,8 +119,8 @@ def test_rollouts_of_ppo_are_acted_upon_with_the_very_weights_that_learn_from_th
 
 def test_a_generator_that_always_dies_ends_the_run(caplog):
     with parts_of("debug", envs__max_restarts=2) as parts:
-        launch = type(parts.collector.generators[0]).launch
-        for each in parts.collector.generators:
+        launch = type(parts.collector.crews[0]).launch
+        for each in parts.collector.crews:
             each.launch = lambda *memory, each=each: (launch(each, *memory), os.kill(each.process, signal.SIGKILL))
         with pytest.raises(UserError, match=r"generator \d was killed by signal 9, 2 times in a row"):
             parts.collector.collect(1)
@@ -141,7 +141,7 @@ LEARNER = textwrap.dedent("""
     from reverie.build import make_parts
     parts = make_parts(reverie.configure("debug", task="toy_count", collect__mode="process", collect__generators=2))
     parts.collector.collect(1)
-    print(*(each.process for each in parts.collector.generators), flush=True)
+    print(*(each.process for each in parts.collector.crews), flush=True)
     input()
 """)
 

@@ -18,15 +18,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 import numpy as np
-import torch
 
 from ..agents.base import Agent
 from ..config.errors import UserError
 from ..data.episodes import EpisodeStore
-from ..data.rows import Episode
-from ..data.storage import Layout
+from ..data.rows import Batch
 from ..envs.worker import answer, collect_warnings, end_with_parent
 from .collector import Chunk, Collector
+from .gathering import Lot, Report
 from .shared import bytes_of, tensors_over, with_lead
 from .weights import Seldom, Weights, WeightsPlan
 
@@ -38,27 +37,15 @@ LOADING = 0.05
 """The share of a generator's time that fetching weights to a GPU may take."""
 
 
-@dataclass(frozen=True)
-class SlotsPlan:
-    """The shared memory of one generator: slots of rows (T + 1, N, ...)."""
+def slots_size(lot: Lot) -> int:
+    """The bytes of a generator's slots: one for each lot that it may be ahead."""
+    return lot.ahead * bytes_of(with_lead(lot.layout, lot.rows + 1, lot.envs))
 
-    layout: Layout
-    rows: int
-    envs: int
-    depth: int
 
-    @property
-    def slot(self) -> Layout:
-        """What one slot holds."""
-        return with_lead(self.layout, self.rows + 1, self.envs)
-
-    def size(self) -> int:
-        """The bytes of all slots."""
-        return self.depth * bytes_of(self.slot)
-
-    def slots(self, block: mmap.mmap) -> list[dict[str, torch.Tensor]]:
-        """The slots as they lie in a block."""
-        return [tensors_over(block, self.slot, number * bytes_of(self.slot)) for number in range(self.depth)]
+def slots_of(lot: Lot, block: mmap.mmap) -> list[Batch]:
+    """The slots as they lie in a block."""
+    slot = with_lead(lot.layout, lot.rows + 1, lot.envs)
+    return [tensors_over(block, slot, number * bytes_of(slot)) for number in range(lot.ahead)]
 
 
 @dataclass(frozen=True)
@@ -68,25 +55,10 @@ class Orders:
     number: int
     make: Callable[[], Collector]
     """Builds its environments and its agent."""
-    slots: SlotsPlan
+    lot: Lot
     weights: WeightsPlan
     store: Callable[[], EpisodeStore] | None = None
     """Where it writes its episodes."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a generator says about rows that it has collected."""
-
-    steps: int
-    episodes: list[Episode]
-    version: int
-    """Updates that the weights had seen which it acted with."""
-    worked: float
-    """Seconds it took."""
-    waited: float
-    """Seconds before, spent waiting for leave."""
-    warnings: list[tuple[int, str]]
 
 
 def serve(pipe: Connection, orders: Orders, files: list[int]) -> None:
@@ -110,9 +82,9 @@ class Generator:
     def __init__(self, pipe: Connection, orders: Orders, files: list[int]) -> None:
         random.seed(orders.number)  # a fork would share the state of these with its siblings
         np.random.seed(orders.number)  # noqa: NPY002
-        self.pipe, self.number, self.plan = pipe, orders.number, orders.slots
+        self.pipe, self.number, self.lot = pipe, orders.number, orders.lot
         rows, weights = files
-        self.slots = orders.slots.slots(mmap.mmap(rows, orders.slots.size()))
+        self.slots = slots_of(orders.lot, mmap.mmap(rows, slots_size(orders.lot)))
         self.weights = Weights(orders.weights, weights, mmap.mmap(weights, orders.weights.size()))
         self.generators = orders.weights.readers
         self.news = collect_warnings()
@@ -137,16 +109,16 @@ class Generator:
             self.pipe.send_bytes(pickle.dumps(("rows", report)))
             filled += 1
 
-    def fill(self, slot: dict[str, torch.Tensor]) -> Chunk:
+    def fill(self, slot: Batch) -> Chunk:
         """Rows in a slot, acted upon with the newest weights."""
         agent = self.collector.agent
         # each generator's own count runs ahead of the learner's, which hears of rows later
         agent.acted = self.acted = max(self.acted, int(self.weights.acted))
         self.take_weights(agent)
         self.collector.buffer = slot
-        chunk = self.collector.collect(self.plan.rows)
+        chunk = self.collector.collect(self.lot.rows)
         self.weights.release(self.number)
-        self.acted += self.plan.rows * self.plan.envs * self.generators
+        self.acted += self.lot.rows * self.lot.envs * self.generators
         return chunk
 
     def take_weights(self, agent: Agent) -> None:

@@ -18,6 +18,8 @@ class CollectConfig:
     """Rows of each environment that a generator hands over at a time. PPO's rollouts travel whole."""
     ahead: int = 2
     """How many such lots a generator may collect before the learner has taken them. PPO's generators wait for it."""
+    address: str = "auto"
+    """Ray cluster of the generators: auto finds one on this machine, HOST:PORT is its head, local starts one here."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the generators' copies of the agent act; on a CPU each has one thread."""
 
