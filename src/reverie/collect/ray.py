@@ -173,9 +173,9 @@ class RayCollector(Gathering):
             crew.allow()
 
     def _cores(self, first: bool) -> float:
-        """The cores that a generator asks for: one, or less where the cluster has too few and it would wait for ever."""
+        """The cores that a generator asks for: one, or less where the cluster has too few and it would wait."""
         if first:
-            return min(1.0, self.ray.cluster_resources().get("CPU", 0.0) // 0.01 / 100 / len(self.crews))
+            return min(1.0, int(100 * self.ray.cluster_resources().get("CPU", 0.0) / len(self.crews)) / 100)
         return float(self.ray.available_resources().get("CPU", 0.0) >= 1)
 
     def _await(self) -> None:
