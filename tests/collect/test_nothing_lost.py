@@ -76,29 +76,32 @@ def until(condition):
     return found
 
 
+def kill_some(folder, learner, chance, reached):
+    """Kill generators of a learner, each when rows come again after the one before; then wait for a save."""
+    until(lambda: in_use(folder) and generators(learner.pid) and last_step(folder) > reached)
+    assert saved_step(folder) >= reached  # it went on, and did not begin anew
+    for _ in range(GENERATORS):
+        victim = chance.choice(until(lambda: generators(learner.pid)))
+        time.sleep(chance.random() * 0.2)
+        os.kill(victim, signal.SIGKILL)
+        step = last_step(folder)
+        until(lambda step=step: last_step(folder) > step + 32)  # more than lay ready
+    before = saved_step(folder)
+    until(lambda: saved_step(folder) > before)
+    time.sleep(chance.random() * 0.2)
+
+
 def test_kills_lose_nothing_that_was_whole(tmp_path):
     folder, chance = tmp_path / "run", random.Random(0)
-    reached = killed = 0
+    reached = 0
     for _ in range(LEARNERS):
         learner = start(folder)
         try:
-            until(lambda: in_use(folder) and generators(learner.pid) and last_step(folder) > reached)
-            assert saved_step(folder) >= reached  # it went on, and did not begin anew
-            for _ in range(GENERATORS):
-                victim = chance.choice(until(lambda: generators(learner.pid)))
-                time.sleep(chance.random() * 0.2)
-                os.kill(victim, signal.SIGKILL)
-                killed += 1
-                step = last_step(folder)
-                until(lambda step=step: last_step(folder) > step + 32)  # more than lay ready
-            before = saved_step(folder)
-            until(lambda before=before: saved_step(folder) > before)
-            time.sleep(chance.random() * 0.2)
+            kill_some(folder, learner, chance, reached)
         finally:
             learner.kill()
             learner.wait()
         reached = saved_step(folder)
-    assert killed == LEARNERS * GENERATORS
     until(lambda: not in_use(folder))
     outcome = reverie.train(replaced(store.load(folder), {"run.steps": reached + 60}), resume=True, quiet=True)
     assert reached + 60 <= outcome.step < reached + 100

@@ -21,6 +21,8 @@ import torch
 
 from ..envs.crew import CLOSING, without_main
 
+NICENESS = 5
+"""How much generators yield to the learner, for whom alone there is no stand-in."""
 POLL = 0.01
 """Seconds between two looks whether a process has ended."""
 BROKEN = (EOFError, BrokenPipeError, ConnectionResetError)
@@ -88,6 +90,7 @@ def nurse(pipe: Connection, preload: bytes) -> None:
     """Fork processes until the learner closes the pipe or is gone."""
     for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the learner decides what they mean
         signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
     torch.set_num_threads(1)  # more would not survive a fork
     serve, _ = pickle.loads(preload)
     while True:

@@ -1,0 +1,187 @@
+"""Rows a second against the number of generators, what they cost the learner, and what publishing weights takes.
+
+python benchmarks/generators.py [--cases atari dmc_proprio] [--generators 1 2 4 8 16] [--envs 4] [--seconds 6]
+                                [--device cpu|cuda] [--learner auto|cpu|cuda|none] [--fast graph|auto|off] [--json]
+
+Acting: generators with a Dreamer of 12m while nobody learns; each has `--envs` environments, and one core to act with.
+Learner: updates a second alone, while the generators wait; and while all of them are at work at full speed, their rows
+taken as they come and weights published. Publishing: until new weights lie in the memory that generators act from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+import reverie
+from reverie.agents.base import Agent
+from reverie.build import make_parts, make_run
+from reverie.collect.process import ProcessCollector
+from reverie.config.schema import Config
+from reverie.training.folder import prepare
+from reverie.training.loop import Run
+from reverie.training.rehearsal import Rehearsal
+
+WARMUP = 12
+"""Updates until a GPU's graphs are captured."""
+PUBLICATIONS = 20
+
+
+def config_of(case: str, count: int, words: argparse.Namespace, device: str) -> Config:
+    """A Dreamer on the task of a preset, with so many generators."""
+    return reverie.configure(
+        case,
+        device=device,
+        logdir=str(Path(words.folder) / str(time.monotonic_ns())),
+        envs__count=count * words.envs,
+        collect__mode="process",
+        collect__generators=count,
+        collect__rows=words.rows,
+        collect__device=words.device,
+        replay__capacity=50_000,
+        run__steps=10**9,
+        run__eval_every=0,
+        run__eval_at_end=False,
+        run__fast=words.fast,
+        log__tensorboard=False,
+    )
+
+
+def acting_figures(case: str, count: int, words: argparse.Namespace) -> tuple[float, float]:
+    """Rows a second of all generators together while nobody learns, and seconds to publish weights to them."""
+    with closing(make_parts(config_of(case, count, words, "cpu"))) as parts:
+        for _ in range(3):
+            parts.collector.collect(1)
+        rows, begin = 0, time.perf_counter()
+        while (passed := time.perf_counter() - begin) < words.seconds:
+            rows += parts.collector.collect(1).rows["reward"][:-1].numel()
+        assert isinstance(parts.collector, ProcessCollector)
+        return rows / passed, publication_seconds(parts.collector, parts.agent)
+
+
+def publication_seconds(collector: ProcessCollector, agent: Agent) -> float:
+    """The usual time until weights are published, while all generators are at work."""
+    times: list[float] = []
+    while len(times) < PUBLICATIONS:
+        collector.collect(1)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        if collector.weights.publish(agent.published(), len(times)):
+            collector.weights.settle(wait=True)
+            times.append(time.perf_counter() - begin)
+    return median(times)
+
+
+class Learner:
+    """A learner whose generators are at work, or full and waiting."""
+
+    def __init__(self, run: Run, collector: ProcessCollector, rehearsal: Rehearsal, device: torch.device) -> None:
+        self.run, self.collector, self.rehearsal, self.device = run, collector, rehearsal, device
+        self.rows = self.made = 0
+        needed = 2 * rehearsal.config.batch * rehearsal.config.length
+        while len(rehearsal.replay) < needed:
+            self.take()
+
+    def take(self) -> None:
+        """Remember the next lot of every generator."""
+        chunk = self.collector.collect(1)
+        self.rehearsal.replay.add({key: rows[:-1] for key, rows in chunk.rows.items()})
+        self.rows += chunk.rows["reward"][:-1].numel()
+
+    def serve(self) -> None:
+        """Take what all generators have ready, and publish what was learned."""
+        if all(crew.pipe.poll() for crew in self.collector.crews):
+            self.take()
+        self.collector.publish(self.made)
+
+    def updates_per_second(self, seconds: float, beside: Callable[[], None] = lambda: None) -> float:
+        """Updates a second, with something done after each."""
+        self.synchronize()
+        begin, before = time.perf_counter(), self.made
+        while time.perf_counter() - begin < seconds:
+            self.rehearsal.update(self.run.agent)
+            self.made += 1
+            beside()
+            if self.made % 8 == 0:
+                self.synchronize()
+        self.synchronize()
+        return (self.made - before) / (time.perf_counter() - begin)
+
+    def synchronize(self) -> None:
+        """Wait for a GPU."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def learner_figures(case: str, count: int, words: argparse.Namespace) -> dict[str, float]:
+    """What generators cost a learner."""
+    config = config_of(case, count, words, words.learner)
+    with closing(make_parts(config)) as parts:
+        run = make_run(config, prepare(config, False), parts, False, quiet=True)
+        assert isinstance(parts.collector, ProcessCollector) and run.rehearsal is not None
+        learner = Learner(run, parts.collector, run.rehearsal, parts.device)
+        for _ in range(WARMUP):
+            run.rehearsal.update(run.agent)
+        alone = learner.updates_per_second(words.seconds)
+        learner.rows, begin = 0, time.perf_counter()
+        beside = learner.updates_per_second(words.seconds, learner.serve)
+        rows = learner.rows / (time.perf_counter() - begin)
+        again = learner.updates_per_second(words.seconds)
+        found = {"alone": (alone + again) / 2, "beside": beside, "rows": rows}
+        found["publish_ms"] = 1000 * publication_seconds(parts.collector, parts.agent)
+        run.logger.close()
+    return found
+
+
+def parsed() -> argparse.Namespace:
+    """What to measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", default=["atari", "dmc_proprio"], help="presets of Dreamers")
+    parser.add_argument("--generators", nargs="+", type=int, default=[1, 2, 4, 8, 16])
+    parser.add_argument("--envs", type=int, default=4, help="environments of each generator")
+    parser.add_argument("--rows", type=int, default=16, help="rows that travel together")
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--device", default="cpu", help="where generators act")
+    parser.add_argument("--learner", default="auto", help="where the learner learns; none leaves it out")
+    parser.add_argument("--fast", default="graph", help="how updates run; auto compiles them, which takes a minute")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print."""
+    words = parsed()
+    found: dict[str, Any] = {"cores": os.cpu_count(), "envs": words.envs, "acting on": words.device}
+    with tempfile.TemporaryDirectory() as words.folder:
+        for case in words.cases:
+            found[case] = rates = {}
+            for count in words.generators:
+                rate, seconds = acting_figures(case, count, words)
+                rates[count] = rate
+                times = rate / rates[words.generators[0]] * words.generators[0]
+                line = f"{case:12} {count:3} generators {rate:8.0f} rows/s, {times:5.2f} times those of one"
+                print(f"{line}; weights published in {1000 * seconds:.1f} ms", flush=True)
+        if words.learner != "none":
+            case, count = words.cases[0], max(words.generators)
+            found["learner"] = seen = learner_figures(case, count, words)
+            kept = 100 * seen["beside"] / seen["alone"]
+            print(f"{case:12} learner {seen['alone']:.2f} updates/s alone, {seen['beside']:.2f} ({kept:.1f} %) while")
+            print(f"{'':12} {count} generators bring {seen['rows']:.0f} rows/s")
+            print(f"{'':12} weights published from there in {seen['publish_ms']:.1f} ms")
+    if words.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
