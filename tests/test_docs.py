@@ -178,7 +178,7 @@ def test_commands_parse(doc, page_folder):
         if command == "sweep":
             check_sweep(rest)
             continue
-        if command != "train":
+        if command not in ("train", "launch"):
             arguments = parse_envs(rest)[0] if command == "envs" else parse(rest, KINDS[command])
             check_task(getattr(arguments, "check", "") or "toy_catch")
             stacked(getattr(arguments, "configs", ()))
@@ -222,7 +222,7 @@ def test_names_of_options_exist(doc):
         if span.startswith("--"):
             for word in re.findall(r"--[a-z][\w.-]*", span):
                 assert word in FOREIGN or word.strip("-.").replace("-", "_") in known, span
-        elif re.fullmatch(r"(agent|run|env|envs|ppo|world|behavior|optim|replay|log)\.[a-z_.]+", span):
+        elif re.fullmatch(r"(agent|run|env|envs|ppo|world|behavior|optim|replay|log|collect|store)\.[a-z_.]+", span):
             assert span in known, span
 
 

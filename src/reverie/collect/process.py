@@ -144,6 +144,7 @@ class ProcessCollector(Gathering):
     def close(self) -> None:
         """End all generators."""
         self.dismissal()
+        self.weights.unlock_pages()
         self.block.close()
         for crew in self.crews:
             crew.block.close()

@@ -54,9 +54,11 @@ class Weights:
     def __init__(self, plan: WeightsPlan, file: int, block: mmap.mmap) -> None:
         self.file = file
         header = tensors_over(block, plan.header)
+        self.address, self.size = header["newest"].data_ptr(), plan.size()
         self.newest, self.acted, self.versions, self.used = (header[name] for name in plan.header)
         begin, size = bytes_of(plan.header), bytes_of(plan.tensors)
         self.copies = [list(tensors_over(block, plan.tensors, begin + copy * size).values()) for copy in range(COPIES)]
+        self.locked = False
         self.arriving: tuple[int, int, torch.cuda.Event] | None = None
 
     def clear(self) -> None:
@@ -64,12 +66,19 @@ class Weights:
         self.newest.zero_()
         self.versions.zero_()
         self.used.fill_(NOBODY)
+        for tensor in (tensor for copy in self.copies for tensor in copy):
+            tensor.zero_()  # so that the system finds the pages now and not while the learner waits
 
     def lock_pages(self) -> None:
         """Let a GPU write here by itself while the learner goes on; where that cannot be, the learner waits for it."""
-        for copy in self.copies:
-            for tensor in copy:
-                torch.cuda.cudart().cudaHostRegister(tensor.data_ptr(), tensor.numel() * tensor.itemsize, 0)
+        self.locked = not int(torch.cuda.cudart().cudaHostRegister(self.address, self.size, 0))
+
+    def unlock_pages(self) -> None:
+        """Undo `lock_pages`, once nothing is on its way here."""
+        if self.locked:
+            self.settle(wait=True)
+            torch.cuda.cudart().cudaHostUnregister(self.address)
+            self.locked = False
 
     @torch.no_grad()
     def publish(self, tensors: Sequence[Tensor], version: int) -> bool:
