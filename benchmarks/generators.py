@@ -1,6 +1,6 @@
 """Rows a second against the number of generators, what they cost the learner, and what publishing weights takes.
 
-python benchmarks/generators.py [--cases atari dmc_proprio] [--generators 1 2 4 8 16] [--envs 4] [--seconds 6]
+python benchmarks/generators.py [--cases atari dmc_proprio] [--generators 1 2 4 8 16] [--envs 4] [--seconds 5]
                                 [--device cpu|cuda] [--learner auto|cpu|cuda|none] [--fast graph|auto|off] [--json]
 
 Acting: generators with a Dreamer of 12m while nobody learns; each has `--envs` environments, and one core to act with.
@@ -34,7 +34,7 @@ from reverie.training.rehearsal import Rehearsal
 
 WARMUP = 12
 """Updates until a GPU's graphs are captured."""
-PUBLICATIONS = 20
+PUBLICATIONS = 10
 
 
 def config_of(case: str, count: int, words: argparse.Namespace, device: str) -> Config:
@@ -151,7 +151,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--generators", nargs="+", type=int, default=[1, 2, 4, 8, 16])
     parser.add_argument("--envs", type=int, default=4, help="environments of each generator")
     parser.add_argument("--rows", type=int, default=16, help="rows that travel together")
-    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--device", default="cpu", help="where generators act")
     parser.add_argument("--learner", default="auto", help="where the learner learns; none leaves it out")
     parser.add_argument("--fast", default="graph", help="how updates run; auto compiles them, which takes a minute")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from .agents.base import Mode
 from .build import device_of, make_agent, make_stream
@@ -24,12 +26,16 @@ from .training.folder import in_use
 
 LOOK = 0.5
 """Seconds between two looks for a candidate."""
+NICENESS = 5
+"""How much an evaluator yields to them."""
 CANDIDATE = "candidate"
 
 
 def follow(config: Config, folder: Path) -> Iterator[tuple[int, dict[str, float], bool]]:
     """The step and the figures of each evaluation, and whether it is the best; ends with the run or at its goal."""
     run, device = config.run, device_of(config)
+    torch.set_num_threads(run.threads or 1)  # the other cores are for those who collect and learn
+    os.nice(NICENESS)
     evaluator = Evaluator(
         make_stream(config, False, min(run.eval_envs, run.eval_episodes)), device, run.eval_episodes, run.eval_videos
     )

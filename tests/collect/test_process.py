@@ -136,6 +136,31 @@ def test_wrong_settings_are_refused():
         pass
 
 
+WORLDS = textwrap.dedent("""
+    import os, time
+    from pathlib import Path
+    from reverie.envs.toy import Count
+
+    class Hangs(Count):
+        def step(self, action):
+            mark = Path(__file__).with_name("hung")
+            if self.steps == 6 and not mark.exists():
+                mark.touch()
+                time.sleep(1000)
+            return super().step(action)
+""")
+
+
+def test_a_generator_that_hangs_is_replaced(tmp_path, monkeypatch, caplog):
+    (tmp_path / "hanging_worlds.py").write_text(WORLDS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with parts_of(task="hanging_worlds:Hangs", agent__name="random", envs__timeout=5.0) as parts:
+        with caplog.at_level(logging.WARNING, "reverie"):
+            chunks = [parts.collector.collect(1) for _ in range(6)]
+        assert "has not collected 4 rows within" in caplog.text and parts.collector.losses >= 1
+        assert sum(bool(chunk.severed) for chunk in chunks) == parts.collector.losses
+
+
 LEARNER = textwrap.dedent("""
     import reverie
     from reverie.build import make_parts
