@@ -15,7 +15,8 @@ import yaml
 
 import reverie
 from reverie.build import DREAMERS
-from reverie.cli import COMMANDS, configured, resolve
+from reverie.cli import COMMANDS
+from reverie.commands.learning import configured, resolve
 from reverie.config import names, store
 from reverie.config.arguments import (
     BenchArguments,

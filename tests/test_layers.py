@@ -25,6 +25,7 @@ LAYERS = [
     "follow",
     "api",
     "bench",
+    "commands",
     "cli",
 ]
 FILES = sorted(path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem in LAYERS)

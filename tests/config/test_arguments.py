@@ -2,7 +2,7 @@
 
 import pytest
 
-from reverie.cli import resolve
+from reverie.commands.learning import resolve
 from reverie.config import names, store
 from reverie.config.arguments import PlayArguments, parse
 from reverie.config.errors import UserError

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 import reverie
-from reverie.cli import resolve
+from reverie.commands.learning import resolve
 from reverie.config import store
 from reverie.config.errors import UserError
 from reverie.config.options import options
