@@ -5,8 +5,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt
 JOBS ?= $(shell nproc)
 BROWSER := chromium chromium-driver
+GODOT := godot3-server godot3 xvfb
 
-.PHONY: help train test test-learning lint format setup setup-suites setup-browser wheel-check bench clean
+# Programs of the system, by their names and those of Debian's packages. Where they cannot be installed the tests that
+# need them are skipped (in CI they fail).
+system = which $(1) > /dev/null || { \
+		test "$$(id -u)" = 0 && which apt-get > /dev/null && echo "Installing $(2)" && apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(2) > /dev/null; \
+	} || echo "Tests that need it are skipped: sudo apt install $(2)"
+
+.PHONY: help train test test-learning lint format setup setup-suites setup-browser setup-godot wheel-check bench clean
 
 help:
 	@echo "make train          set up and train the default agent"
@@ -20,10 +28,10 @@ help:
 train: $(VENV)/.ready
 	@$(BIN)/reverie train $(ARGS)
 
-test: $(VENV)/.suites setup-browser
+test: $(VENV)/.suites setup-browser setup-godot
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-test-learning: $(VENV)/.suites
+test-learning: $(VENV)/.suites setup-godot
 	@$(BIN)/python -m pytest -m learning -n 1
 
 lint: $(VENV)/.suites
@@ -36,7 +44,7 @@ format: $(VENV)/.suites
 	@$(BIN)/ruff format .
 
 setup: $(VENV)/.ready
-setup-suites: $(VENV)/.suites
+setup-suites: $(VENV)/.suites setup-godot
 
 $(VENV)/.ready: pyproject.toml requirements/constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || \
@@ -52,12 +60,13 @@ $(VENV)/.suites: $(VENV)/.ready requirements/mario.txt
 	@$(PIP) --no-deps -r requirements/mario.txt
 	@touch $@
 
-# The page of dreams is tested in a real browser. Where it cannot be installed its tests are skipped (in CI they fail).
+# The page of dreams is tested in a real browser.
 setup-browser:
-	@which chromium chromedriver > /dev/null || { \
-		test "$$(id -u)" = 0 && which apt-get > /dev/null && echo "Installing Chromium" && apt-get update -qq && \
-		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(BROWSER) > /dev/null; \
-	} || echo "Chromium is missing, what needs it is skipped: sudo apt install $(BROWSER)"
+	@$(call system,chromium chromedriver,$(BROWSER))
+
+# The server plays, the other draws its camera on a display that nobody sees.
+setup-godot:
+	@$(call system,godot3-server godot3 Xvfb,$(GODOT))
 
 # What users without a checkout get: a wheel, in an environment of its own, from which training works.
 wheel-check:

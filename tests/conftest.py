@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,12 +9,26 @@ import torch
 
 import reverie
 from reverie.cli import main
+from reverie.envs.registry import Suite
 
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
     """One torch thread per test process: several processes run at once, and small networks gain nothing from more."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def installed() -> Callable[[Suite], Suite]:
+    """A check to call with a suite: skips the test where its packages or programs are missing, fails it in CI."""
+
+    def check(suite: Suite) -> Suite:
+        if missing := suite.absent():
+            report = pytest.fail if os.environ.get("CI") else pytest.skip
+            report(f"{suite.name} needs {', '.join(missing)}: {suite.install}")
+        return suite
+
+    return check
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from reverie.envs.suites import godot
+
 pytestmark = [pytest.mark.learning, pytest.mark.timeout(1800)]
 
 SMALL = {
@@ -59,15 +61,29 @@ def test_what_is_out_of_sight_is_remembered(trained):
     assert outcome.best_return >= 8
 
 
+CATCH = NEWEST | {
+    "world__depth": 16, "world__cnn": "stride", "world__recon_scale": 10.0, "behavior__horizon": 8,
+    "behavior__entropy": 1e-2, "replay__length": 8, "optim__model__lr": 2e-3, "run__steps": 5_000,
+    "run__eval_every": 1_000,
+}  # fmt: skip
+
+
 def test_the_ball_is_caught_from_pixels(trained):
     """The ball is one cell of 64: the model first learns pictures without it."""
-    options = {
-        "world__depth": 16, "world__cnn": "stride", "world__recon_scale": 10.0, "behavior__horizon": 8,
-        "behavior__entropy": 1e-2, "replay__length": 8, "optim__model__lr": 2e-3, "run__steps": 5_000,
-        "run__eval_every": 1_000,
-    }  # fmt: skip
-    outcome = trained("dreamer_v3", task="toy_catch_small", **NEWEST | options)
+    outcome = trained("dreamer_v3", task="toy_catch_small", **CATCH)
     assert outcome.evaluation["success_rate"] >= 0.9  # standing still catches three in eight
+
+
+def test_image_and_vector_are_both_used(trained):
+    """With one of them alone the mean return is at most 5 whatever the policy (tests/envs/test_pick.py)."""
+    outcome = trained("dreamer_v3", task="toy_pick", run__goal=8.0, **CATCH)
+    assert outcome.best_return >= 8
+
+
+def test_the_rover_finds_its_beacons_in_godot(installed, trained):
+    installed(godot.SUITE)
+    outcome = trained("godot", run__goal=8.0)
+    assert outcome.best_return >= 8  # steering by hand has 15, random thrust -1
 
 
 def test_pendulum_is_learned_and_held_to_the_end(trained):

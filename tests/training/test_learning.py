@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import reverie
+from reverie.envs.suites import godot
 from reverie.nn.precision import in_half
 
 pytestmark = [pytest.mark.learning, pytest.mark.timeout(900)]
@@ -60,6 +61,13 @@ def test_pendulum_holds_its_level(trained):
     )  # fmt: skip
     assert outcome.evaluation["mean_return"] > -250
     assert outcome.best_return - outcome.evaluation["mean_return"] < 60
+
+
+def test_the_rover_finds_its_beacons_in_godot(installed, trained):
+    installed(godot.SUITE)
+    outcome = trained("godot_ppo")
+    assert outcome.evaluation["mean_return"] >= 15  # steering by hand has 15, random thrust -1
+    assert outcome.evaluation["success_rate"] >= 0.9
 
 
 @pytest.mark.skipif(not in_half("auto", torch.device("cpu")), reason="this CPU has no instructions for bfloat16")

@@ -179,6 +179,15 @@ TASKS: dict[str, tuple[str, Options]] = {
             "task": "gym_Pendulum-v1", "run.steps": 20_000, "run.eval_every": 2_500, "run.save_every": 2_500,
         },
     ),
+    "godot": (
+        "a small Dreamer V3 on the rover, a game made with Godot: minutes on two CPU cores",
+        NEWEST
+        | SMALL
+        | {
+            "task": "godot_rover", "run.steps": 15_000, "run.eval_every": 2_500, "run.save_every": 2_500,
+            "run.eval_envs": 4, "env.reward_scale": 10.0, "world.recon_scale": 10.0, "behavior.gamma": 0.97,
+        },
+    ),
     "atari": (
         "Dreamer V3 on Atari: 64x64 colour, sticky actions, all 18 actions, 50M steps",
         NEWEST

@@ -62,6 +62,7 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     "jobs": (0, None),
     "seconds": (0.01, None),
     "smooth": (0, 1),
+    "env.godot.timeout": (0.1, None),
     "length": (2, None),
     "start": (0, None),
     "port": (0, 65535),

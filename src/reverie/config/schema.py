@@ -81,6 +81,18 @@ class MinatarConfig:
 
 
 @dataclass(frozen=True)
+class GodotConfig:
+    """Games made with Godot."""
+
+    program: str = ""
+    """Godot's program; empty takes godot3-server, godot3 or godot from the PATH, by the project's version."""
+    camera: bool = False
+    """Show what the game's camera sees too; needs a display, such as xvfb-run makes one."""
+    timeout: float = 60.0
+    """Seconds a game may take to start or to answer before it is restarted."""
+
+
+@dataclass(frozen=True)
 class EnvConfig:
     """What one environment is like. `None` leaves a choice to the suite."""
 
@@ -104,6 +116,7 @@ class EnvConfig:
     mario: MarioConfig = field(default_factory=MarioConfig)
     minigrid: MinigridConfig = field(default_factory=MinigridConfig)
     minatar: MinatarConfig = field(default_factory=MinatarConfig)
+    godot: GodotConfig = field(default_factory=GodotConfig)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from ..config.errors import UserError, nearest
 from ..config.schema import EnvConfig
 from . import wrappers
 
-SUITES = ("gym", "atari", "dmc", "crafter", "mario", "minigrid", "minatar", "toy", "minecraft", "custom")
+SUITES = ("gym", "atari", "dmc", "crafter", "mario", "minigrid", "minatar", "toy", "godot", "minecraft", "custom")
 
 MakeEnv = Callable[[str, EnvConfig, bool], gymnasium.Env]
 """(task name inside the suite, options, training) -> environment."""
@@ -48,6 +49,8 @@ class Suite:
     """Modules that must be importable."""
     install: str = ""
     """How to install them."""
+    programs: tuple[str, ...] = ()
+    """Programs of which one is needed; `make` asks for it, since a task may bring its own."""
     repeat: int = 1
     """Frames per step unless the user says otherwise."""
     handles: frozenset[str] = frozenset()
@@ -57,6 +60,11 @@ class Suite:
     def missing(self) -> list[str]:
         """Modules this suite needs that are not installed."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
+
+    def absent(self) -> list[str]:
+        """Modules and programs this suite needs that are not installed."""
+        programs = self.programs if not any(shutil.which(name) for name in self.programs) else ()
+        return [*self.missing(), *programs[:1]]
 
 
 def obtained(command: str) -> str:

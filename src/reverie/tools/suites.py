@@ -26,9 +26,9 @@ def suites_table() -> str:
     lines = []
     for name in SUITES:
         owner = suite(name)
-        state = "missing" if owner.missing() else "installed"
+        state = "missing" if owner.absent() else "installed"
         lines.append(f"{name:10} {state:10} {owner.about}")
-        if owner.missing():
+        if owner.absent():
             lines.append(f"{'':21} get it: {owner.install}")
         elif owner.example:
             lines.append(f"{'':21} e.g. --task {owner.example}")
@@ -83,7 +83,11 @@ def told() -> Iterator[Counter[str]]:
 
 def faults(config: Config) -> list[str]:
     """All that is wrong with what an environment of a task shows in some steps, each fault once."""
-    with make_own_env(config.task, config.env, True, config.imports) as env:
+    try:
+        made = make_own_env(config.task, config.env, True, config.imports)
+    except (OSError, RuntimeError):  # the slot it runs in tries again and tells of it
+        return []
+    with made as env:
         refused = (_refusal(ObservationForm, env.observation_space), _refusal(ActionForm, env.action_space))
         if any(refused):
             raise UserError("; ".join(filter(None, refused)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium
 
 from ...config.schema import EnvConfig
-from .. import toy
+from .. import pick, toy
 from ..registry import Suite
 
 TOYS: dict[str, type[toy.Toy]] = {
@@ -14,6 +14,7 @@ TOYS: dict[str, type[toy.Toy]] = {
     "catch": toy.Catch,
     "catch_small": toy.SmallCatch,
     "hybrid": toy.Hybrid,
+    "pick": pick.Pick,
     "memory": toy.Memory,
     "recall": toy.Recall,
     "reach": toy.Reach,
