@@ -86,8 +86,9 @@ def kill_some(folder, learner, chance, reached):
         os.kill(victim, signal.SIGKILL)
         step = last_step(folder)
         until(lambda step=step: last_step(folder) > step + 32)  # more than lay ready
-    before = saved_step(folder)
-    until(lambda: saved_step(folder) > before)
+    latest = folder / "checkpoints" / "latest.pt"
+    before = latest.stat().st_mtime_ns if latest.exists() else 0
+    until(lambda: latest.exists() and latest.stat().st_mtime_ns > before)
     time.sleep(chance.random() * 0.2)
 
 
