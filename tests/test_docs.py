@@ -223,7 +223,9 @@ def test_names_of_options_exist(doc):
         if span.startswith("--"):
             for word in re.findall(r"--[a-z][\w.-]*", span):
                 assert word in FOREIGN or word.strip("-.").replace("-", "_") in known, span
-        elif re.fullmatch(r"(agent|run|env|envs|ppo|world|behavior|optim|replay|log|collect|store)\.[a-z_.]+", span):
+        elif re.fullmatch(
+            r"(agent|run|env|envs|ppo|world|behavior|explore|optim|replay|log|collect|store)\.[a-z_.]+", span
+        ):
             assert span in known, span
 
 
@@ -270,15 +272,15 @@ def test_every_folder_is_in_the_map_of_the_tree():
 
 def test_metrics_that_are_named_are_written(tmp_path):
     written = set()
-    runs = [("defaults", "imagined"), *(("dreamer_v3", policy) for policy in DREAMERS)]
-    for preset, policy in runs:
-        folder = tmp_path / f"{preset}-{policy}"
+    runs = [(("defaults",), "imagined"), (("dreamer_v3", "plan2explore"), "imagined")]
+    for number, (presets, policy) in enumerate([*runs, *((("dreamer_v3",), policy) for policy in DREAMERS)]):
+        folder = tmp_path / str(number)
         small = {"task": "toy_catch", "run__steps": 300, "ppo__features": 16, "agent__policy": policy}
-        reverie.train(reverie.configure(preset, "debug", logdir=str(folder), **small), quiet=True)
+        reverie.train(reverie.configure(*presets, "debug", logdir=str(folder), **small), quiet=True)
         for line in (folder / "metrics.jsonl").read_text().splitlines():
             written |= set(yaml.safe_load(line))
     for doc in DOCS:
-        named = {span for span in spans(doc) if re.fullmatch(r"(train|world|eval|episode|time)/[a-z_]+", span)}
+        named = {span for span in spans(doc) if re.fullmatch(r"(train|world|explore|eval|episode|time)/[a-z_]+", span)}
         assert named - {"world/dream"} <= written, doc.name
 
 

@@ -17,6 +17,7 @@ from gymnasium import spaces
 from .agents.base import Agent
 from .agents.dreamer import Dreamer
 from .agents.latent_ppo import DreamPPO, LatentPPO
+from .agents.plan2explore import Plan2Explore
 from .agents.ppo import PPO
 from .agents.random import RandomAgent
 from .collect.collector import Collector, Idle, Source
@@ -118,8 +119,17 @@ def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, d
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         if config.agent.name == "dreamer":
-            return DREAMERS[config.agent.policy](observation, action, config, device)
+            return dreamer_of(config)(observation, action, config, device)
         return PPO(observation, action, config.ppo, config.envs.count, config.seed, device)
+
+
+def dreamer_of(config: Config) -> type[Dreamer]:
+    """The kind of Dreamer that the configuration asks for."""
+    if not config.explore.intrinsic:
+        return DREAMERS[config.agent.policy]
+    if config.agent.policy != "imagined":
+        raise UserError("--explore.intrinsic needs --agent.policy imagined: an explorer learns in dreams alone")
+    return Plan2Explore
 
 
 def make_logger(config: Config, folder: Path, parts: Parts, resume_step: int | None, quiet: bool) -> Logger:

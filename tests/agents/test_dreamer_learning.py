@@ -176,7 +176,7 @@ def test_gradients_taken_in_parts_are_those_of_all_losses_at_once(preset, space)
     for stepper in agent.steppers.values():
         stepper.zero()
     agent.generator.manual_seed(0)
-    agent._differentiate(agent.window(rows))
+    agent._differentiate(agent.window(rows), agent.lessons["all"])
     for name, weight in weights.items():
         torch.testing.assert_close(weight.grad, expected[name], rtol=1e-4, atol=1e-6, msg=name)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from reverie.nn.scale import ReturnRange, ReturnScale, RunningNorm
+from reverie.nn.scale import ReturnRange, ReturnScale, RunningMean, RunningNorm
 
 
 def test_merged_batches_equal_one_pass():
@@ -70,3 +70,12 @@ def test_the_range_is_saved_and_a_batch_that_is_not_finite_leaves_it():
     spoiled[:] = torch.nan
     scale(spoiled)
     assert scale(torch.linspace(0, 100, 101)).isfinite()
+
+
+def test_the_running_mean_is_right_from_the_first_batch_on_and_leaves_out_what_is_not_finite():
+    mean = RunningMean(0.1)
+    assert mean.mean == 0
+    assert mean(torch.tensor([1.0, 3.0])) == pytest.approx(2.0)
+    assert mean(torch.tensor([torch.nan, 1.0])) == pytest.approx(2.0)
+    # weights 0.1 and 0.09 of the newest and the one before it
+    assert mean(torch.tensor([4.0])) == pytest.approx((0.1 * 4 + 0.09 * 2) / 0.19)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,8 @@ Carry = Any
 
 Mode = Literal["train", "sample", "eval"]
 """`train` explores and keeps what learning needs, `sample` draws actions as they are, `eval` takes the best ones."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,11 @@ class Agent(nn.Module):
     def published(self) -> list[Tensor]:
         """The weights and statistics, themselves, that acting in training depends on; always in the same order."""
         return list(self.state_dict(keep_vars=True).values())
+
+    @property
+    def owed(self) -> int:
+        """How many updates on replayed rows are to be made before anything else is collected."""
+        return 0
 
     def learn_rollout(self, rows: Batch) -> Learned:
         """Learn once from the newest rows (T + 1, N, ...), in order; the last of them has no action yet."""

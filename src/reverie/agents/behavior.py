@@ -7,8 +7,10 @@ import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from ..config.dreamer import BehaviorConfig
@@ -40,6 +42,8 @@ class Imagined:
 class Behavior(nn.Module):
     """A policy, the value of states under it, and how both learn."""
 
+    heavy: ClassVar[tuple[str, ...]] = ("foresee", "judged", "replay_loss")
+    """Methods that an update spends its time in."""
     limit = math.inf
     """Largest magnitude of the policy's outputs."""
     updates: Tensor
@@ -93,12 +97,16 @@ class Behavior(nn.Module):
         """Trajectories of this policy from a start (B,), with gradients where the actor learns through the dynamics."""
         shape = (self.config.horizon, len(start.deter))
         draws, noise = self.policy.noise(shape, generator), world.rssm.latent.noise(shape, generator)
-        held: AbstractContextManager[None] = frozen(world, self.critic) if self.through_dynamics else torch.no_grad()
+        held: AbstractContextManager[None] = frozen(*self.advisers(world)) if self.through_dynamics else torch.no_grad()
         with held:
             feature, action = self.dreamt(world.rssm, start, draws, noise)
-            reward, cont, value = self.foresee(world, feature)
+            reward, cont, value = self.foresee(world, feature, action)
         torch.clear_autocast_cache()  # older torch would reuse weights cast here, which know of no gradient
         return Imagined(feature, action, reward, cont, value)
+
+    def advisers(self, world: WorldModel) -> tuple[nn.Module, ...]:
+        """What rewards and values of dreams come from, which dreams do not teach."""
+        return world, self.critic
 
     def dreamt(self, rssm: RSSM, start: State, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Features (H + 1, B, F) and actions (H, B, A) of dreams from a start (B,)."""
@@ -113,8 +121,8 @@ class Behavior(nn.Module):
             action = self(state.feature).sample(draw)
         return rssm.step(state, action, noise), action
 
-    def foresee(self, world: WorldModel, feature: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Reward, discount and value that are expected at features (..., F)."""
+    def foresee(self, world: WorldModel, feature: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Reward, discount and value expected at features (H + 1, ..., F), between which lie actions (H, ..., A)."""
         return world.reward(feature), world.cont(feature), self.judge.pred(feature)
 
     def losses(
@@ -208,6 +216,11 @@ class Behavior(nn.Module):
             rate = torch.eq(self.updates % self.config.slow_every, 0).float()
         for slow, fast in zip(self.slow.parameters(), self.critic.parameters()):
             slow.lerp_(fast, rate * made)
+
+
+def policy_of(action: spaces.Space, config: BehaviorConfig) -> Policy:
+    """From a network's outputs to distributions of these actions, as the configuration says."""
+    return Policy(action, config.continuous, config.unimix, config.min_std, config.max_std, config.init_std)
 
 
 def between(start: float, end: float | None, progress: float) -> float:

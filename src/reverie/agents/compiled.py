@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ LOG = logging.getLogger("reverie")
 BACKEND = "inductor"
 
 
-def hasten(world: WorldModel, behavior: Behavior, *steppers: Stepper) -> None:
+def hasten(world: WorldModel, behaviors: Iterable[Behavior], steppers: Iterable[Stepper]) -> None:
     """Replace the functions that an update spends its time in by compiled ones that do the same."""
     world.rssm.scan = Scan(world.rssm, BACKEND)  # type: ignore[method-assign]
     for module in world.encoder.modules():
@@ -36,11 +37,12 @@ def hasten(world: WorldModel, behavior: Behavior, *steppers: Stepper) -> None:
             module.fused = all(fusible(tail, module.taps.device) for tail in module.tails)
     _replace(world, "encoded", "predicted")
     _replace(world.rssm, "shares")
-    _replace(behavior, "foresee", "judged", "replay_loss")
-    if behavior.through_dynamics:
-        _replace(behavior, "advance")
-    else:
-        behavior.dreamt = Dreaming(world.rssm, behavior)  # type: ignore[method-assign]
+    for behavior in behaviors:
+        _replace(behavior, *behavior.heavy)
+        if behavior.through_dynamics:
+            _replace(behavior, "advance")
+        else:
+            behavior.dreamt = Dreaming(world.rssm, behavior)  # type: ignore[method-assign]
     for stepper in steppers:
         _replace(stepper, "step")
 

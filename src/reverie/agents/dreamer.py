@@ -14,7 +14,6 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from ..config.dreamer import OptimConfig
-from ..config.errors import UserError
 from ..config.schema import Config
 from ..data.rows import Batch
 from ..nn import ranks
@@ -25,15 +24,19 @@ from ..nn.layers import Layers
 from ..nn.optim import Stepper
 from ..nn.precision import in_half
 from ..world.dream import CONTEXT, Dream, dream, errors
-from ..world.model import Window, WorldModel
+from ..world.model import Seen, Window, WorldModel
 from ..world.rssm import State
-from .base import Agent, Learned, Media, Mode, restore_random
-from .behavior import Behavior, between
+from .base import MODES, Agent, Learned, Media, Mode, restore_random
+from .behavior import Behavior, between, policy_of
 from .compiled import hasten, manner, persist
-from .windows import refreshed, window_of
+from .lesson import Lesson, Told, descend, named, stepper_of
+from .noise import ActionNoise
+from .windows import check_lengths, refreshed, window_of
 
 Memory = dict[str, Tensor]
 """What the agent remembers from row to row: `deter` and `stoch` of its state, and the `action` it took there."""
+Calculation = Callable[[Batch], Batch]
+"""What a GPU can replay as one graph."""
 
 
 class Dreamer(Agent):
@@ -41,25 +44,21 @@ class Dreamer(Agent):
 
     failed: Tensor
     skipped: Tensor
-    numbers: Tensor
-    """1 where an entry of a coded action is a number, 0 where it belongs to a class."""
 
     def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:
         super().__init__()
         world, behavior = config.world, config.behavior
         self.device, self.replay = device, config.replay
-        if behavior.starts == 1 and behavior.replay_scale:
-            raise UserError("--behavior.starts 1 leaves the replayed critic loss no pair of rows: give 2 or more, or 0")
-        if world.overshoot >= config.replay.length:
-            raise UserError("--world.overshoot must be below --replay.length, the rows of a window")
+        check_lengths(config)
         self.keys = (*observation, "reward", "is_first", "is_last", "is_terminal")
         self.code = ActionCode(action)
         self.world = WorldModel(observation, self.code.size, world, behavior.gamma)
         make = Layers(world.norm, world.activation, world.init)
-        policy = Policy(
-            action, behavior.continuous, behavior.unimix, behavior.min_std, behavior.max_std, behavior.init_std
-        )
+        policy = policy_of(action, behavior)
         self.behavior = Behavior(self.world.features, policy, behavior, make, world.bins)
+        self.policies = {"task": self.behavior} | self._further_policies(policy, config, make)
+        """Who may act, by name."""
+        self.noise = ActionNoise(self.code, policy, behavior)
         self.to(device)
         self.in_half = in_half(world.precision, device) and (world.precision != "auto" or device.type == "cuda")
         self.generator = torch.Generator(device).manual_seed(config.seed + ranks.number())
@@ -68,15 +67,16 @@ class Dreamer(Agent):
         self.acted = 0
         self.carried: Memory = {}
         """Where the windows of the last update ended, if those of the next go on from there."""
-        self.measured: tuple[str, ...] = ()
-        """Names of an update's metrics."""
-        numbers = [float(not part.groups) for part in policy.parts for _ in range(part.size)]
-        self.register_buffer("numbers", torch.tensor(numbers, device=device), persistent=False)
+        self.measured: dict[str, tuple[str, ...]] = {}
+        """Names of the metrics of each kind of update."""
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("failed", torch.zeros((), dtype=torch.int64, device=device))
-        self.updating: Callable[[Batch], Batch] = self._update
-        self.acting: dict[Mode, Callable[[Batch], Batch]] = {
-            mode: partial(self._act, mode=mode) for mode in ("train", "sample", "eval")
+        self.lessons = self._lessons()
+        self.updating: dict[str, Calculation] = {name: partial(self._update, name=name) for name in self.lessons}
+        self.acting: dict[tuple[str, Mode], Calculation] = {
+            (name, mode): partial(self._act, behavior=each, mode=mode)
+            for name, each in self.policies.items()
+            for mode in MODES
         }
         self.beside = Beside()
         self._quicken(config.run.fast)
@@ -85,23 +85,37 @@ class Dreamer(Agent):
         """Replace functions by compiled ones, and on a GPU updates and acting by captured graphs."""
         fast = manner(fast, self.device)
         if fast in ("compile", "shared"):
-            hasten(self.world, self.behavior, *self.steppers.values())
+            hasten(self.world, self.policies.values(), self.steppers.values())
             self.beside = Beside(self.device)
         if fast == "compile" and self.device.type == "cuda":
             persist(self.world.rssm, self.replay.batch // ranks.count(), self.in_half)
         if self.device.type == "cuda" and fast != "off" and ranks.count() == 1:
-            self.updating = Graphed(self._update, [self.generator])
-            self.acting = {mode: Graphed(act, [self.generator]) for mode, act in self.acting.items()}
+            self.updating = {name: Graphed(update, [self.generator]) for name, update in self.updating.items()}
+            self.acting = {name: Graphed(act, [self.generator]) for name, act in self.acting.items()}
+
+    def _further_policies(self, policy: Policy, config: Config, make: Layers) -> dict[str, Behavior]:
+        """Behaviours besides the one that the task is learned by."""
+        return {}
 
     def _steppers(self, optim: OptimConfig) -> dict[str, Stepper]:
         world, actor, critic = self.world, self.behavior.actor, self.behavior.critic
-        groups: dict[str, tuple[nn.Module, ...]] = {"model": (world,), "actor": (actor,), "critic": (critic,)}
         if optim.joint:
-            groups = {"model": (world, actor, critic)}
-        return {
-            name: Stepper([p for module in modules for p in module.parameters()], getattr(optim, name))
-            for name, modules in groups.items()
-        }
+            return {"model": stepper_of(optim.model, world, actor, critic)}
+        alone = {"model": world, "actor": actor, "critic": critic}
+        return {name: stepper_of(getattr(optim, name), module) for name, module in alone.items()}
+
+    def _lessons(self) -> dict[str, Lesson]:
+        """The kinds of updates there are."""
+        return {"all": Lesson(self._task, self._world, self.steppers, (self.behavior,))}
+
+    @property
+    def lesson(self) -> str:
+        """The kind of update that is due."""
+        return "all"
+
+    def actor(self, mode: Mode) -> str:
+        """Which of the policies acts."""
+        return "task"
 
     def initial_carry(self, batch: int) -> Memory:
         """The state before the first row."""
@@ -119,7 +133,7 @@ class Dreamer(Agent):
     def act(self, rows: Batch, carry: Memory, mode: Mode) -> tuple[Batch, Memory]:
         """Actions at rows (N, ...), with the latents they were chosen on."""
         before = {f"carry/{name}": value for name, value in carry.items()}
-        found = self.acting[mode]({key: rows[key] for key in self.keys} | before)
+        found = self.acting[self.actor(mode), mode]({key: rows[key] for key in self.keys} | before)
         after = {name: found.pop(f"carry/{name}") for name in carry}
         if mode == "train":
             self.acted += len(found["action"]) * ranks.count()
@@ -128,19 +142,19 @@ class Dreamer(Agent):
                 after["action"] = self.code.encode(found["action"])
         return found, after
 
-    def _act(self, inputs: Batch, mode: Mode) -> Batch:
+    def _act(self, inputs: Batch, behavior: Behavior, mode: Mode) -> Batch:
         """The columns acting adds to rows, and `carry/...` to remember."""
         before = State(inputs["carry/deter"], inputs["carry/stoch"])
         count, generator = len(before.deter), self.generator
-        noise, draw = self.world.rssm.latent.noise((count,), generator), self.behavior.policy.noise((count,), generator)
+        noise, draw = self.world.rssm.latent.noise((count,), generator), behavior.policy.noise((count,), generator)
         with self._precision():
             state = self.world.filter_step(before, inputs["carry/action"], inputs, noise)
-            policy = self.behavior(state.feature)
+            policy = behavior(state.feature)
             vector = policy.mode() if mode == "eval" else policy.sample(draw)
             if mode == "train":
                 kept = self._kept(state, policy, vector)
             else:
-                kept = {"value": self.behavior.critic.pred(state.feature)}
+                kept = {"value": behavior.critic.pred(state.feature)}
         action = self._explored(vector) if mode == "train" else self.code.decode(vector)
         found = {"action": action} | kept
         after = {"deter": state.deter, "stoch": state.stoch, "action": self.code.encode(action)}
@@ -158,17 +172,7 @@ class Dreamer(Agent):
 
     def _explored(self, vector: Tensor) -> Tensor:
         """Actions while collecting, with what noise the configuration asks for."""
-        config, discrete = self.behavior.config, self.behavior.policy.discrete
-        if config.noise and not discrete:
-            noise = torch.randn(vector.shape, generator=self.generator, device=vector.device)
-            return self.code.decode((vector + config.noise * noise * self.numbers).clamp(-1, 1))
-        action = self.code.decode(vector)
-        if config.epsilon and discrete:
-            chance = torch.rand(len(vector), generator=self.generator, device=vector.device)
-            random = self.code.random(len(vector), self.generator)
-            chosen = (chance < config.epsilon).reshape(-1, *[1] * (action.dim() - 1))
-            action = torch.where(chosen, random, action)
-        return action
+        return self.noise(vector, self.generator)
 
     def window(self, rows: Batch) -> Window:
         """A sampled batch (B, T + context) as a window to learn from, begun as the configuration says."""
@@ -176,36 +180,28 @@ class Dreamer(Agent):
         return window_of(rows, observed, self.code.encode(rows["action"]), self.world.rssm, self.replay.start)
 
     def learn_replay(self, rows: Batch) -> Learned:
-        """One update of world model, actor and critic on a sampled batch."""
-        carried = self.replay.start == "carried"
+        """One update on a sampled batch, of the kind that is due."""
+        lesson, carried = self.lesson, self.replay.start == "carried"
         if carried and not self.carried:
             self.carried = self.initial_carry(len(rows["is_first"]))
             rows = rows | {"continues": torch.zeros_like(rows["continues"])}
         held = {f"carry/{name}": value for name, value in self.carried.items()}
-        found = self.updating({key: value for key, value in rows.items() if key != "index"} | held)
-        values = dict(zip(self.measured, found.pop("measured").unbind()))
+        found = self.updating[lesson]({key: value for key, value in rows.items() if key != "index"} | held)
+        values = dict(zip(self.measured[lesson], found.pop("measured").unbind()))
         self.carried = {name: found.pop(f"carry/{name}") for name in self.carried}
         return Learned(values, found, updates=1)
 
-    def _update(self, rows: Batch) -> Batch:
+    def _update(self, rows: Batch, name: str) -> Batch:
         """What is written back to the rows, `carry/...` for the windows that follow, and metrics as `measured`."""
-        window = self.window(rows)
-        for stepper in self.steppers.values():
+        window, lesson = self.window(rows), self.lessons[name]
+        for stepper in lesson.steppers.values():
             stepper.zero()
-        state, losses, metrics = self._differentiate(window)
-        means = {name: loss.detach().mean() for name, loss in losses.items()}
-        norms = {name: stepper.norm() for name, stepper in self.steppers.items()}
-        finite = torch.isfinite(torch.stack(list(norms.values()))).all()
-        for name, stepper in self.steppers.items():
-            stepper.step(norms[name], finite)
-        self.behavior.follow(finite)
+        state, losses, metrics = self._differentiate(window, lesson)
+        finite, seen = lesson.step(losses)
         self.skipped += ~finite
         self.failed.add_(1).mul_(~finite)
-        metrics |= {f"train/{name}_loss" if name in TRAINED else f"world/{name}_loss": x for name, x in means.items()}
-        metrics |= {f"train/{name}_grad_norm": norm for name, norm in norms.items()}
-        metrics["train/skipped"] = self.skipped.float()
-        metrics |= self._afterwards(state, window)
-        self.measured = tuple(metrics)
+        metrics |= seen | {"train/skipped": self.skipped.float()} | self._afterwards(state, window)
+        self.measured[name] = tuple(metrics)
         found = {"measured": ranks.average_(torch.stack(list(metrics.values())).detach())}
         return found | self._writeback(rows, state, losses, finite) | self._carried(rows, state, finite)
 
@@ -222,49 +218,64 @@ class Dreamer(Agent):
         end["action"] = self.code.encode(rows["action"][:, -1])
         return {f"carry/{name}": value for name, value in end.items()}
 
-    def _differentiate(self, window: Window) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
-        """States of a window, the losses of everything, whose gradients are left with the weights, and metrics.
+    def _differentiate(self, window: Window, lesson: Lesson) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
+        """States of a window, the losses of a lesson, whose gradients are left with the weights, and metrics.
 
         What is predicted from the states and what is dreamt from them meet nowhere else, so a GPU may do both at once.
         """
-        with self._precision():
+        with self._precision(), torch.set_grad_enabled(not lesson.still):
             seen = self.world.observe(window, self.generator)
+        if lesson.still:
+            torch.clear_autocast_cache()  # older torch would reuse weights cast here, which know of no gradient
         dreamt, told = seen.leaves(), seen.leaves()
         self.beside.fork()
         with self._precision():
-            found, more = self._behave(dreamt.state, window)
+            found, more = lesson.behave(dreamt, window)
         descend(found)
         with self.beside:
             with self._precision():
-                losses, metrics = self.world.predictions(told, window, self.generator)
+                losses, metrics = lesson.predict(told, window)
             descend(losses)
         self.beside.join()
-        seen.backward(dreamt, told)
-        metrics = {f"world/{name}": value for name, value in metrics.items()}
-        return seen.state, losses | found, metrics | {f"train/{name}": value for name, value in more.items()}
+        if not lesson.still:
+            seen.backward(dreamt, told)
+        return seen.state, losses | found, metrics | more
 
-    def _behave(self, state: State, window: Window) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _world(self, seen: Seen, window: Window) -> Told:
+        """The losses of the world model's predictions, and metrics."""
+        losses, metrics = self.world.predictions(seen, window, self.generator)
+        return losses, named("world", metrics)
+
+    def _task(self, seen: Seen, window: Window) -> Told:
+        """The losses of actor and critic, and metrics."""
+        losses, metrics = self._behave(seen.state, window)
+        return losses, named("train", metrics)
+
+    def _behave(self, state: State, window: Window) -> Told:
         """The losses of actor and critic from the states (B, T) of a window, and metrics."""
-        config = self.behavior.config
-        late = slice(-config.starts if config.starts else None, None)
-        rows = {key: x[:, late] for key, x in window.rows.items()}
-        ends = State(state.deter[:, late], state.stoch[:, late])
+        ends, rows = self._ends(state, window)
         boot, losses, metrics = self.behavior.losses(
             self.world, ends.flat(), rows["is_terminal"].flatten(), self.generator
         )
-        if config.replay_scale:
+        if self.behavior.config.replay_scale:
             boot = boot.reshape(rows["is_first"].shape)
             loss, value = self.behavior.replay_loss(ends, rows, boot, self.world.gamma)
-            losses["replay_critic"] = config.replay_scale * loss
+            losses["replay_critic"] = self.behavior.config.replay_scale * loss
             metrics["real_value"] = value.mean()
         return losses, metrics
+
+    def _ends(self, state: State, window: Window) -> tuple[State, Batch]:
+        """The states and rows (B, starts) at the end of a window, from which dreams begin."""
+        starts = self.behavior.config.starts
+        late = slice(-starts if starts else None, None)
+        return State(state.deter[:, late], state.stoch[:, late]), {key: x[:, late] for key, x in window.rows.items()}
 
     @torch.no_grad()
     def _writeback(self, rows: Batch, state: State, losses: dict[str, Tensor], finite: Tensor) -> Batch:
         """Refreshed latents of the rows (B, T + context), the old ones where nothing was learned."""
         written = refreshed(rows, self._latents(state), finite)
         if self.replay.prioritised:
-            surprise = losses["dyn"] + losses["rep"] + losses["reward"]
+            surprise = torch.stack([losses[name] for name in ("dyn", "rep", "reward") if name in losses]).sum(0)
             context = rows["is_first"].shape[1] - surprise.shape[1]
             surprise = torch.cat([surprise[:, :1]] * context + [surprise], 1)
             written["priority"] = torch.where(finite, surprise, torch.zeros_like(surprise))
@@ -298,7 +309,8 @@ class Dreamer(Agent):
 
     def schedule(self, progress: float) -> None:
         """Set what changes over a run."""
-        self.behavior.schedule(progress)
+        for behavior in self.policies.values():
+            behavior.schedule(progress)
         for stepper in self.steppers.values():
             stepper.share.fill_(between(1.0, self.lr_end, progress))
 
@@ -319,13 +331,3 @@ class Dreamer(Agent):
         restore_random(self.generator, saved["generator"])
         self.acted = int(saved["acted"])
         self.carried = {name: value.to(self.device) for name, value in saved["carried"].items()}
-
-
-def descend(losses: dict[str, Tensor]) -> None:
-    """Leave the gradients of the sum of all losses, each averaged, with what they depend on."""
-    if losses:
-        torch.stack([loss.mean() for loss in losses.values()]).sum().backward()
-
-
-TRAINED = ("actor", "critic", "replay_critic")
-"""Losses of the behaviour; all others are the world model's."""

@@ -5,9 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..config.errors import UserError
+from ..config.schema import Config
 from ..data.rows import Batch
 from ..world.model import Window
 from ..world.rssm import RSSM, State
+
+
+def check_lengths(config: Config) -> None:
+    """Refuse windows that are too short for what is to be learned from them."""
+    if config.behavior.starts == 1 and config.behavior.replay_scale:
+        raise UserError("--behavior.starts 1 leaves the replayed critic loss no pair of rows: give 2 or more, or 0")
+    if config.world.overshoot >= config.replay.length:
+        raise UserError("--world.overshoot must be below --replay.length, the rows of a window")
 
 
 def window_of(rows: Batch, observed: Batch, action: Tensor, rssm: RSSM, begin: str) -> Window:

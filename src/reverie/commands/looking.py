@@ -17,7 +17,7 @@ from ..config.schema import Config
 def evaluate(words: list[str]) -> int:
     """Evaluate the agent of a run."""
     arguments = parse(words, EvalArguments)
-    config = stored_config(arguments.logdir, arguments.device)
+    config = stored_config(arguments.logdir, arguments.device, arguments.explorer)
     if arguments.follow:
         from ..follow import follow
 
@@ -43,7 +43,7 @@ def evaluate(words: list[str]) -> int:
 def play(words: list[str]) -> int:
     """Play episodes in a window or into GIFs."""
     arguments = parse(words, PlayArguments)
-    config = stored_config(arguments.logdir, arguments.device)
+    config = stored_config(arguments.logdir, arguments.device, arguments.explorer)
     from ..reopened import make_player, make_task_env
     from ..tools.play import Show, open_screen, save_gif
     from ..tools.play import play as episodes_of
@@ -143,8 +143,11 @@ def plot(words: list[str]) -> int:
     return 0
 
 
-def stored_config(logdir: str, device: str) -> Config:
-    """The configuration of the run in a folder, on the device asked for."""
+def stored_config(logdir: str, device: str, explorer: bool = False) -> Config:
+    """The configuration of the run in a folder, on the device asked for, with its explorer shown if that is wanted."""
     if not logdir:
         raise UserError("--logdir is missing: the folder of a run")
-    return replaced(store.load(Path(logdir)), {"device": device})
+    config = store.load(Path(logdir))
+    if explorer and not config.explore.intrinsic:
+        raise UserError(f"--explorer: the run in {logdir} has none; train one with --configs dreamer_v3 plan2explore")
+    return replaced(config, {"device": device} | ({"explore.show": True} if explorer else {}))

@@ -40,6 +40,8 @@ class EvalArguments:
     """best, latest, or a file."""
     stochastic: bool = False
     """Sample actions instead of taking the best ones."""
+    explorer: bool = False
+    """Show the behaviour that explores (plan2explore) instead of the task's."""
     json: bool = False
     """Print one JSON object."""
     follow: bool = False
@@ -62,6 +64,8 @@ class PlayArguments:
     """best.pt, latest.pt, or a file."""
     stochastic: bool = False
     """Sample actions instead of taking the best ones."""
+    explorer: bool = False
+    """Show the behaviour that explores (plan2explore) instead of the task's."""
     save_gif: bool = False
     """Save each episode as an animated GIF."""
     gif_fps: int = 20

@@ -183,6 +183,38 @@ class BehaviorConfig:
 
 
 @dataclass(frozen=True)
+class ExploreConfig:
+    """Exploration by a second behaviour that goes where an ensemble of predictions disagrees (Plan2Explore)."""
+
+    intrinsic: float = 0.0
+    """Weight of the ensemble's disagreement in the explorer's reward; 0 has no explorer."""
+    extrinsic: float = 0.0
+    """Weight of the task's reward in the explorer's; 0 explores for the sake of it."""
+    until: int = 0
+    """Steps after which the task's behaviour collects instead of the explorer; 0 explores to the end."""
+    target: Literal["embed", "stoch", "deter", "feature"] = "embed"
+    """What the ensemble predicts: the next observation's embedding, latent, deterministic state, or the last two."""
+    members: int = 8
+    """Networks of the ensemble."""
+    units: int = 0
+    """Width of their layers; 0 takes world.units."""
+    layers: int = 2
+    """Their hidden layers."""
+    measure: Literal["variance", "std"] = "variance"
+    """How far predictions differ: by their variance or their standard deviation, mean over what is predicted."""
+    normalize: bool = True
+    """Divide disagreement by its running mean, so that it is paid alike at the beginning and at the end."""
+    log: bool = False
+    """Pay log(1 + x) of it, so that great surprises count for less."""
+    task: bool = True
+    """Learn reward and task all the while; False leaves both for explore.fit, and exploring knows no rewards."""
+    fit: int = 0
+    """Updates, once exploring is over, that fit reward head and task to the world model, which stays as it is."""
+    show: bool = False
+    """Evaluate the explorer instead of what was learned of the task."""
+
+
+@dataclass(frozen=True)
 class StepConfig:
     """One optimiser."""
 

@@ -179,6 +179,18 @@ TASKS: dict[str, tuple[str, Options]] = {
             "task": "gym_Pendulum-v1", "run.steps": 20_000, "run.eval_every": 2_500, "run.save_every": 2_500,
         },
     ),
+    "corridor": (
+        "a small Dreamer V3 on a toy whose reward no random policy finds; add plan2explore",
+        NEWEST
+        | SMALL
+        | {
+            "task": "toy_corridor", "run.steps": 8_000, "run.eval_every": 500, "run.save_every": 2_500,
+            "run.eval_episodes": 4, "run.eval_envs": 4, "run.eval_videos": 0, "run.goal": 24.0,
+            "world.deter": 64, "behavior.gamma": 0.99, "behavior.horizon": 8, "behavior.entropy": 3e-3,
+            "behavior.starts": 4, "replay.batch": 32, "replay.length": 8, "replay.ratio": 128.0, "replay.warmup": 512,
+            "optim.lr_end": 1.0,
+        },
+    ),
     "godot": (
         "a small Dreamer V3 on the rover, a game made with Godot: minutes on two CPU cores",
         NEWEST
@@ -250,8 +262,20 @@ TASKS: dict[str, tuple[str, Options]] = {
     ),
 }  # fmt: skip
 
+EXPLORERS: dict[str, tuple[str, Options]] = {
+    "plan2explore": (
+        "for any Dreamer: a second behaviour explores, where the world model has something to learn",
+        {"explore.intrinsic": 1.0, "explore.extrinsic": 0.0, "explore.task": True, "explore.fit": 0},
+    ),
+    "zero_shot": (
+        "for any Dreamer: explore without rewards, then fit reward and behaviour to the replay",
+        {"explore.intrinsic": 1.0, "explore.extrinsic": 0.0, "explore.task": False, "explore.fit": 2_000},
+    ),
+}
+
 PRESETS: dict[str, tuple[str, Options]] = {
     **GENERATIONS,
+    **EXPLORERS,
     **{name: (f"the published size of {name.upper()} weights", sized(unit)) for name, unit in SIZES.items()},
     **TASKS,
 }

@@ -58,6 +58,7 @@ LEARNING: dict[str, dict[str, str]] = {
         "ent_coef": "behavior.entropy",
         "horizon": "behavior.horizon",
         "imag_horizon": "behavior.horizon",
+        "explore_until": "explore.until",
     },
 }
 """Agent -> short name -> dotted name. A Dreamer with three optimisers has no one learning rate: `learning_rate` is the

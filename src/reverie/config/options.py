@@ -37,6 +37,8 @@ BOUNDS: dict[str, tuple[float, float | None]] = {
     **{f"behavior.{name}": (0, None) for name in ("starts", "actor_layers", "critic_layers", "actor_scale", "noise")},
     **{f"behavior.{name}": (0, None) for name in ("slow_scale", "replay_scale", "min_std", "max_std", "init_std")},
     **{f"behavior.{name}": (0, 100) for name in ("return_low", "return_high")},
+    **{f"explore.{name}": (0, None) for name in ("intrinsic", "extrinsic", "until", "units", "layers", "fit")},
+    "explore.members": (2, None),
     **{
         f"optim.{part}.{name}": (0, None)
         for part in ("model", "actor", "critic")

@@ -12,7 +12,7 @@ from .schema import Config
 
 LOG = logging.getLogger("reverie")
 
-OWNERS = {"ppo": "ppo", "world": "dreamer", "behavior": "dreamer", "optim": "dreamer", "replay": "dreamer"}
+OWNERS = {"ppo": "ppo", **dict.fromkeys(("world", "behavior", "explore", "optim", "replay"), "dreamer")}
 """Group of options -> the agent they are for; the other groups are for all."""
 
 
@@ -70,6 +70,8 @@ def warn_of_idle(values: Iterable[str], config: Config) -> None:
             continue
         if agent in OWNERS.values() and owner(name) not in (None, agent):
             LOG.warning("--%s does nothing here: the agent is %s, not %s", name, agent, owner(name))
+        elif agent == "dreamer" and name.startswith("explore.") and not config.explore.intrinsic:
+            LOG.warning("--%s does nothing here: there is no explorer (--configs plan2explore adds one)", name)
         elif agent == "dreamer" and config.optim.joint and name.startswith(("optim.actor.", "optim.critic.")):
             LOG.warning("--%s does nothing here: one optimiser does it all (--optim.joint False makes three)", name)
 

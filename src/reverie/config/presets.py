@@ -181,6 +181,8 @@ PRESETS: dict[str, Preset] = {
             "world.depth": 4,
             "behavior.units": 16,
             "behavior.horizon": 4,
+            "explore.members": 3,
+            "explore.fit": 2,
             "replay.capacity": 1000,
             "replay.batch": 4,
             "replay.length": 8,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from .collect import CollectConfig, StoreConfig
-from .dreamer import BehaviorConfig, OptimConfig, ReplayConfig, WorldConfig
+from .dreamer import BehaviorConfig, ExploreConfig, OptimConfig, ReplayConfig, WorldConfig
 
 
 @dataclass(frozen=True)
@@ -283,6 +283,7 @@ class Config:
     ppo: PPOConfig = field(default_factory=PPOConfig)
     world: WorldConfig = field(default_factory=WorldConfig)
     behavior: BehaviorConfig = field(default_factory=BehaviorConfig)
+    explore: ExploreConfig = field(default_factory=ExploreConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     store: StoreConfig = field(default_factory=StoreConfig)

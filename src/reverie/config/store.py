@@ -17,7 +17,7 @@ from .schema import Config
 NAME = "config.yaml"
 
 CHANGEABLE = ("logdir", "device", "run.", "log.", "envs.timeout", "envs.max_restarts", "envs.checks", "envs.workers",
-              "collect.", "store.")  # fmt: skip
+              "collect.", "store.", "explore.until", "explore.fit", "explore.show")  # fmt: skip
 """Options (or groups of them) that may differ when a run is resumed."""
 
 

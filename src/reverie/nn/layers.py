@@ -55,6 +55,14 @@ class BlockLinear(nn.Module):
         return out.reshape(*x.shape[:-1], -1) + self.bias.to(flat.dtype)
 
 
+class MemberLinear(BlockLinear):
+    """The same for inputs that lie by block, (g, B, i)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs (g, B, o)."""
+        return torch.bmm(x, self.weight.to(x.dtype)) + self.bias.unsqueeze(1).to(x.dtype)
+
+
 @dataclass(frozen=True)
 class Layers:
     """Makes layers of one manner."""
@@ -83,6 +91,19 @@ class Layers:
         """A block-diagonal layer; inputs and outputs are those of one block, weights as small as for all together."""
         layer = BlockLinear(blocks, inputs, outputs)
         self._fill(layer.weight, blocks * inputs, blocks * outputs, 1.0, False)
+        return layer
+
+    def members(self, members: int, inputs: int, outputs: int) -> MemberLinear:
+        """Layers of several networks side by side, each with weights as large as if it were alone."""
+        layer = MemberLinear(members, inputs, outputs)
+        self._fill(layer.weight, inputs, outputs, 1.0, False)
+        return layer
+
+    def side_by_side(self, members: int, inputs: int, outputs: int) -> nn.Linear:
+        """The same as one layer, for networks that see the same inputs."""
+        layer = nn.Linear(inputs, members * outputs)
+        self._fill(layer.weight, inputs, outputs, 1.0, False)
+        nn.init.zeros_(layer.bias)
         return layer
 
     def conv(self, inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> nn.Conv2d:

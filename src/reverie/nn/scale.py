@@ -92,3 +92,30 @@ class ReturnRange(nn.Module):
     def range(self) -> Tensor:
         """The range as it stands."""
         return (self.high - self.low).clamp(min=1.0)
+
+
+class RunningMean(nn.Module):
+    """The mean of positive numbers, by a running average that is right from its first batch on."""
+
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.register_buffer("total", torch.zeros(()))
+        self.register_buffer("weight", torch.zeros(()))
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """The mean, after these numbers have entered it; those that are not finite leave it."""
+        found = ranks.average_(x.detach().float().mean())
+        finite = found.isfinite()
+        for part, new in ((self.total, found), (self.weight, torch.ones_like(found))):
+            part.copy_(torch.where(finite, part.lerp(new, self.rate), part))
+        return self.mean
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean as it stands; 0 before anything was seen."""
+        return self.total / self.weight.clamp(min=1e-8)

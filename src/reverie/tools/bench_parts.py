@@ -12,10 +12,12 @@ from torch import Tensor
 
 from ..agents.behavior import Imagined
 from ..agents.dreamer import Dreamer
+from ..agents.plan2explore import Plan2Explore
 from ..data.rows import Batch
 from ..nn.frozen import frozen
 from ..nn.graph import Graphed
 from ..training.rehearsal import Rehearsal
+from ..world.model import Seen
 from ..world.rssm import State
 from .bench import Stopwatch, captured
 
@@ -59,7 +61,7 @@ class Anatomy:
         self.rows: Batch = {key: x[:, late] for key, x in self.window.rows.items()}
         self.start = self.ends.detach().flat()
         features, actions = self.imagination()
-        self.features = self.kept(features)
+        self.features, self.actions = self.kept(features), self.kept(actions)
         self.dream = Imagined(self.features, actions.detach(), *(self.kept(x) for x in self.foresee()))
         self.boot = torch.zeros(self.rows["is_first"].shape, device=agent.device)
         self.finite = torch.ones((), dtype=torch.bool, device=agent.device)
@@ -76,6 +78,8 @@ class Anatomy:
         yield Part("actor and critic", self.judged, dict.values)
         if self.behavior.config.replay_scale:
             yield Part("replay critic", self.replay_critic, lambda loss: [loss])
+        if isinstance(self.agent, Plan2Explore):
+            yield Part("explorer", self.explorer, dict.values)
         yield Part("optimiser", self.optimiser)
         yield Part("write-back", self.write_back, on_host=True)
 
@@ -108,7 +112,7 @@ class Anatomy:
     def foresee(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rewards, discounts and values of a dream."""
         with self.precision(), self.held():
-            return self.behavior.foresee(self.world, self.features)
+            return self.behavior.foresee(self.world, self.features, self.actions)
 
     def judged(self) -> dict[str, Tensor]:
         """The losses of actor and critic on a dream."""
@@ -119,6 +123,12 @@ class Anatomy:
         """The critic's loss on replayed rows."""
         with self.precision():
             return self.behavior.replay_loss(self.ends, self.rows, self.boot, self.world.gamma)[0]
+
+    def explorer(self) -> dict[str, Tensor]:
+        """The losses of ensemble and explorer, its dreams included."""
+        assert isinstance(self.agent, Plan2Explore)
+        with self.precision():
+            return self.agent.venture(Seen(self.state, self.posterior, self.embed), self.window)[0]
 
     def optimiser(self) -> None:
         """A step of every optimiser and of the slow critic."""
@@ -142,7 +152,7 @@ class Anatomy:
     def held(self) -> AbstractContextManager[None]:
         """What an agent dreams in: without gradients, or with those that go through the dynamics to the actor."""
         if self.behavior.through_dynamics:
-            return frozen(self.world, self.behavior.critic)
+            return frozen(*self.behavior.advisers(self.world))
         return torch.no_grad()
 
     def kept(self, value: Tensor) -> Tensor:
@@ -158,7 +168,7 @@ def leaf(value: Tensor) -> Tensor:
 def anatomy(agent: Dreamer, rehearsal: Rehearsal, watch: Stopwatch, whole: float) -> list[dict[str, Any]]:
     """The milliseconds of each part, forward and with gradients, and its share of those of a `whole` update."""
     watch = watch.shorter(SHARE)
-    in_graphs = isinstance(agent.updating, Graphed)
+    in_graphs = isinstance(agent.updating[agent.lesson], Graphed)
     found: list[dict[str, Any]] = []
     for part in Anatomy(agent, rehearsal).parts():
         graph = in_graphs and not part.on_host

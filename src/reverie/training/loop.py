@@ -54,11 +54,14 @@ class Run:
                 self.log(step, evaluated=self.evaluate())
                 if crossed(step, self.counters.step, self.config.save_every) and not self.finished:
                     self.save("latest")
+            self.conclude()
             self.save("latest")
 
     def round(self) -> None:
         """Collect one chunk of rows and learn from it."""
         self.agent.schedule(self.counters.progress)
+        if not self.caught_up():
+            return
         chunk = self.collector.collect(self.agent.rollout)
         steps = int(ranks.sums([chunk.steps], self.agent.generator.device)[0])
         self.counters.step += steps
@@ -70,6 +73,23 @@ class Run:
         for learned in self.rehearsal.learn(self.agent, chunk, steps) if self.rehearsal else ():
             self.learned(learned)
         self.collector.publish(self.counters.updates)
+
+    def caught_up(self) -> bool:
+        """Make the updates that the agent owes before anything else; whether none is left, if nobody interrupts."""
+        while self.agent.owed and self.rehearsal is not None and self.rehearsal.started:
+            if ranks.sums([self.stop.raised], self.agent.generator.device)[0]:
+                return False
+            self.learned(self.rehearsal.update(self.agent))
+            if self.counters.updates % LINES == 0 or not self.agent.owed:
+                self.logger.write(self.counters)
+        return True
+
+    def conclude(self) -> None:
+        """Make the updates that the agent owes when the budget is spent, and look at what has come of them."""
+        self.agent.schedule(self.counters.progress)
+        if self.finished and self.agent.owed and self.caught_up():
+            self.evaluated = min(self.evaluated, self.counters.step - 1)  # it was another agent that was looked at
+            self.log(self.counters.step, evaluated=self.evaluate())
 
     def learned(self, learned: Learned) -> None:
         """Count what was learned."""
@@ -186,6 +206,8 @@ class Run:
             self.rehearsal.follow_first()
 
 
+LINES = 100
+"""Updates between two lines of the log while nothing is collected."""
 OWN = ("generator", "acted", "carried")
 """What of an agent belongs to one process alone."""
 

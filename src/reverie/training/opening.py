@@ -35,7 +35,9 @@ def size_of_agent(agent: Agent) -> str:
     total = f"{weights(agent):,} weights"
     if not isinstance(agent, Dreamer):
         return total
-    parts = {"world model": agent.world, "actor": agent.behavior.actor, "critic": agent.behavior.critic}
+    parts: dict[str, nn.Module] = {"world model": agent.world}
+    parts |= {"actor": agent.behavior.actor, "critic": agent.behavior.critic}
+    parts |= {name: policy for name, policy in agent.policies.items() if policy is not agent.behavior}
     return f"{total} ({', '.join(f'{name} {weights(part):,}' for name, part in parts.items())})"
 
 

@@ -152,13 +152,16 @@ class WorldModel(nn.Module):
         if self.decoder is not None:
             found = self.decoder.losses(self._seen_by("decoder", state), rows)
             losses |= {f"observed_{key}" if key in NAMES else key: loss for key, loss in found.items()}
-        reward = rows["reward"].tanh() if config.reward_target == "tanh" else rows["reward"]
-        feature = self._seen_by("reward", state).feature
-        losses["reward"] = config.reward_scale * self.reward_head.loss(feature, reward)
+        losses["reward"] = config.reward_scale * self.reward_loss(self._seen_by("reward", state), rows)
         if self.cont_head is not None:
             cont = (~rows["is_terminal"]).float() * (self.gamma if config.cont_discounted else 1.0)
             losses["cont"] = config.cont_scale * self.cont_head.loss(self._seen_by("cont", state).feature, cont)
         return losses
+
+    def reward_loss(self, state: State, rows: Batch) -> Tensor:
+        """The loss (...) of the rewards of rows at states, not weighted."""
+        reward = rows["reward"].tanh() if self.config.reward_target == "tanh" else rows["reward"]
+        return self.reward_head.loss(state.feature, reward)
 
     def _seen_by(self, head: str, state: State) -> State:
         return state if head in self.config.grad_heads else state.detach()

@@ -6,6 +6,7 @@ import gymnasium
 
 from ...config.schema import EnvConfig
 from .. import pick, toy
+from ..corridor import Corridor
 from ..registry import Suite
 
 TOYS: dict[str, type[toy.Toy]] = {
@@ -20,6 +21,7 @@ TOYS: dict[str, type[toy.Toy]] = {
     "reach": toy.Reach,
     "multi": toy.Multi,
     "crash": toy.Crash,
+    "corridor": Corridor,
 }
 
 
