@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import reverie
-from reverie.cli import resolve
+from reverie.commands.learning import resolve
 from reverie.training import checkpoint
 
 

@@ -110,3 +110,19 @@ def test_pendulum_is_learned_and_held_to_the_end(trained):
 def test_ppo_on_the_world_model_solves_cartpole(trained, policy, options):
     outcome = trained("cartpole", agent__policy=policy, **options)
     assert outcome.best_return >= 400
+
+
+def test_what_no_random_policy_finds_is_found_by_an_explorer(trained):
+    """The most there is is 26, and of random policies one episode in 20,000 has any of it."""
+    plain = trained("corridor", folder="plain", run__eval_episodes=4)
+    assert plain.best_return == 0
+    outcome = trained("corridor", "plan2explore", folder="explorer", run__eval_episodes=4)
+    assert outcome.best_return >= 24
+
+
+def test_a_task_is_learned_from_what_was_explored_without_it(trained):
+    """Zero-shot: no reward is read before the last step."""
+    outcome = trained("corridor", "zero_shot", run__steps=6_000, run__eval_every=0, run__eval_episodes=4)
+    lines = [json.loads(line) for line in (outcome.logdir / "metrics.jsonl").read_text().splitlines()]
+    assert not any("world/reward_loss" in line for line in lines if line["step"] < 6_000)
+    assert outcome.evaluation["mean_return"] >= 20

@@ -40,10 +40,10 @@ class EvalArguments:
     """best, latest, or a file."""
     stochastic: bool = False
     """Sample actions instead of taking the best ones."""
-    explorer: bool = False
-    """Show the behaviour that explores (plan2explore) instead of the task's."""
     json: bool = False
     """Print one JSON object."""
+    explorer: bool = False
+    """Show the behaviour that explores (plan2explore) instead of the task's."""
     follow: bool = False
     """Evaluate a run that is at work and leaves that to others (--run.eval_apart), as it goes, into its log."""
     seed: int = 0
@@ -64,8 +64,6 @@ class PlayArguments:
     """best.pt, latest.pt, or a file."""
     stochastic: bool = False
     """Sample actions instead of taking the best ones."""
-    explorer: bool = False
-    """Show the behaviour that explores (plan2explore) instead of the task's."""
     save_gif: bool = False
     """Save each episode as an animated GIF."""
     gif_fps: int = 20
@@ -74,6 +72,8 @@ class PlayArguments:
     """Folder of the GIFs; empty takes LOGDIR/gifs."""
     overlay: bool = False
     """Write the return so far, the last reward and the expected return into the pictures."""
+    explorer: bool = False
+    """Show the behaviour that explores (plan2explore) instead of the task's."""
     seed: int = 0
     """Seed of the episodes."""
     device: typing.Literal["auto", "cpu", "cuda"] = "auto"
