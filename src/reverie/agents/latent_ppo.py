@@ -23,7 +23,8 @@ from ..world.model import Window
 from ..world.rssm import State
 from .base import Learned, Mode
 from .clipped import ClippedUpdates
-from .dreamer import Dreamer, Memory
+from .dreamer import Dreamer
+from .filterer import Memory
 
 
 class WorldLearner(Dreamer):

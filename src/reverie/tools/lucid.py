@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ..agents.base import Agent, Mode
-from ..agents.dreamer import Dreamer, Memory
+from ..agents.dreamer import Dreamer
+from ..agents.filterer import Memory
 from ..collect.collector import playable
 from ..config.errors import UserError
 from ..data.rows import Batch, Rows
