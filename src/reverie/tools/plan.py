@@ -20,6 +20,7 @@ from ..config.presets import read_yaml, stacked
 from ..config.schema import Config
 from ..config.space import Space
 from ..config.sweeps import CHOSEN, SweepArguments
+from ..data.whole import write_whole
 from ..log.disk import writing
 
 BASE = "base.yaml"
@@ -94,6 +95,15 @@ def save(plan: Plan) -> None:
     with writing(plan.folder / NAME):
         store.save(plan.base, plan.folder, BASE)
         (plan.folder / NAME).write_text(yaml.safe_dump(told, sort_keys=False))
+
+
+def keep_trials(plan: Plan) -> None:
+    """Write down that a resumed sweep has more trials than before."""
+    told = read_yaml(plan.folder / NAME)
+    if plan.arguments.trials > told["trials"]:
+        text = yaml.safe_dump(told | {"trials": plan.arguments.trials}, sort_keys=False)
+        with writing(plan.folder / NAME):
+            write_whole(plan.folder / NAME, lambda file: file.write(text.encode()))
 
 
 def made(folder: Path) -> None:

@@ -20,7 +20,7 @@ from ..training.folder import LOCK
 from ..training.interrupt import Interrupt
 from . import trial as trials
 from .groups import shown
-from .plan import BASE, Plan, made, save
+from .plan import BASE, Plan, keep_trials, made, save
 from .storage import open_storage
 from .study import BEAT, Chooser, Search
 from .trial import Process
@@ -47,7 +47,9 @@ def open_search(plan: Plan) -> Search:
     if study.user_attrs.get("identity", plan.identity()) != plan.identity():
         raise UserError(f"the study {plan.study!r} is of another sweep: name another --study, or use the same options")
     study.set_user_attr("identity", plan.identity())
-    if not plan.arguments.resume:
+    if plan.arguments.resume:
+        keep_trials(plan)
+    else:
         save(plan)
     points = tuple(spaces.combinations(plan.space)) if plan.is_grid else ()
     arguments = plan.arguments
