@@ -11,6 +11,7 @@ from PIL import Image
 import reverie
 from reverie.config import store
 from reverie.tools import panels
+from reverie.tools.groups import groups
 from reverie.tools.records import records
 
 
@@ -65,6 +66,12 @@ def test_any_metric_over_any_count(call, runs, tmp_path):
     assert call("plot", str(runs), "--metric", "list")[1].split()[:2] == ["episode/broken", "episode/length"]
 
 
+def test_where_environments_run_parts_no_seeds_but_how_rows_are_collected_does(tmp_path):
+    for number, options in enumerate(({}, {"envs__workers": 2}, {"envs__count": 3}, {"collect__mode": "process"})):
+        written(tmp_path / str(number), lines("eval/mean_return", [1, 2]), seed=number, **options)
+    assert sorted(len(each) for each in groups(records([tmp_path]), "config").values()) == [1, 1, 2]
+
+
 def test_groups_by_folder_and_by_run(call, runs, tmp_path):
     out = str(tmp_path / "a.png")
     assert f", {runs.name}: " in call("plot", str(runs), "--group", "folder", "--out", out)[1]
@@ -86,7 +93,7 @@ def test_runs_that_have_not_come_far_are_left_out_or_drawn_as_far_as_they_are(ca
     status, printed, err = call("plot", str(tmp_path), "--out", str(tmp_path / "a.png"))
     assert status == 0
     assert "none has no eval/mean_return yet: left out" in err
-    assert "3.0 at 300 steps, 2 runs, 1 of them that far" in printed
+    assert ": 3 at 300 steps, 2 runs, 1 of them that far" in printed
 
 
 def test_a_folder_of_another_version_is_drawn(call, tmp_path):

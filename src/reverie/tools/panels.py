@@ -11,7 +11,7 @@ from ..config.arguments import PlotArguments
 from ..config.errors import UserError, nearest
 from . import published
 from .curves import Band, band, series
-from .groups import groups
+from .groups import groups, shown_score
 from .published import Published
 from .records import Record
 
@@ -122,8 +122,10 @@ def summary(found: Chart, x: str) -> list[str]:
         for curve in each.curves:
             shown, unit = curve.band, "s" if x == "time" else x
             at, mean, low, high = shown.x[-1], shown.mean[-1], shown.low[-1], shown.high[-1]
-            spread = f" ({low:,.1f} to {high:,.1f})" if high > low else ""
-            lines.append(f"{each.task}, {curve.label}: {mean:,.1f}{spread} at {at:,.0f} {unit}, {runs_told(curve)}")
+            spread = f" ({shown_score(low)} to {shown_score(high)})" if high > low else ""
+            lines.append(
+                f"{each.task}, {curve.label}: {shown_score(mean)}{spread} at {at:,.0f} {unit}, {runs_told(curve)}"
+            )
     return lines
 
 
