@@ -116,6 +116,15 @@ def test_published_scores_stand_beside_runs_of_their_task(call, tmp_path):
         assert ("DreamerV3, published" in out.read_text()) == (not extra)
 
 
+def test_published_scores_of_all_runs_of_a_panel_stand_there_once(tmp_path):
+    for number, observation in enumerate(("vision", "proprio", "vision")):
+        options = {"task": "dmc_walker_walk", "env__dmc__observation": observation, "seed": number}
+        written(tmp_path / str(number), lines("eval/mean_return", [1, 2]), **options)
+    (panel,) = panels.chart(records([tmp_path]), panels.PlotArguments(logdir=(str(tmp_path),))).panels
+    methods = [each.method for each in panel.references]
+    assert methods == ["DreamerV3, published (vision)", "DreamerV3, published (proprio)"]
+
+
 def test_published_levels_stand_where_runs_are_much_shorter(call, tmp_path):
     written(tmp_path / "run", lines("eval/mean_return", [-21.0, -21.0], 4), task="atari_pong")
     call("plot", str(tmp_path), "--out", str(tmp_path / "a.svg"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..config.arguments import PlotArguments
 from ..config.errors import UserError, nearest
@@ -85,15 +84,17 @@ def panel(task: str, runs: Sequence[Record], metric: str, arguments: PlotArgumen
         points = [series(run, metric, arguments.x) for run in members]
         curves.append(Curve(label, len(members), band(points, smooth, arguments.band)))
     scored = metric in (*SCORES, "episode/recent_mean")
-    references = compared(arguments.published, runs[0].options) if scored or arguments.published != "known" else []
+    references = compared(arguments.published, runs) if scored or arguments.published != "known" else []
     return Panel(task, tuple(curves), tuple(references), frames_per_step(runs))
 
 
-def compared(source: str, options: dict[str, Any]) -> list[Published]:
-    """What is published for the task of a run, by the table or by a file."""
-    if source in ("known", "none"):
-        return published.known(options) if source == "known" else []
-    return published.from_file(Path(source), str(options["task"]))
+def compared(source: str, runs: Sequence[Record]) -> list[Published]:
+    """What is published for the task of these runs, each once, by the table or by a file."""
+    if source == "none":
+        return []
+    if source == "known":
+        return list({each.method: each for run in runs for each in published.known(run.options)}.values())
+    return published.from_file(Path(source), str(runs[0].options["task"]))
 
 
 def frames_per_step(runs: Sequence[Record]) -> float:
