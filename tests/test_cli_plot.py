@@ -170,4 +170,4 @@ def test_runs_without_a_log_are_an_error_and_damaged_options_too(call, tmp_path)
 def test_without_matplotlib_the_extra_is_named(call, runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     status, _, err = call("plot", str(runs), "--out", str(tmp_path / "a.png"))
-    assert status == 2 and "pip install -e '.[plot]'" in err
+    assert status == 2 and "pip install 'reverie[plot]' (in a checkout: pip install -e '.[plot]')" in err

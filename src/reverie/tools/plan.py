@@ -14,7 +14,7 @@ import yaml
 
 from ..config import owners, store
 from ..config import space as spaces
-from ..config.errors import UserError
+from ..config.errors import UserError, extra
 from ..config.options import replaced
 from ..config.presets import read_yaml, stacked
 from ..config.schema import Config
@@ -138,4 +138,4 @@ def resumed(given: dict[str, Any], values: dict[str, Any]) -> Plan:
 def check_installed() -> None:
     """Refuse to go on without the packages of sweeps."""
     if missing := [name for name in ("optuna", "matplotlib") if importlib.util.find_spec(name) is None]:
-        raise UserError(f"no {' and '.join(missing)} here: pip install -e '.[sweep]' in the checkout of Reverie")
+        raise UserError(f"no {' and '.join(missing)} here: {extra('sweep')}")
