@@ -11,6 +11,7 @@ from PIL import Image
 import reverie
 from reverie.config import store
 from reverie.tools import panels
+from reverie.tools.groups import groups
 from reverie.tools.records import records
 
 
@@ -65,6 +66,12 @@ def test_any_metric_over_any_count(call, runs, tmp_path):
     assert call("plot", str(runs), "--metric", "list")[1].split()[:2] == ["episode/broken", "episode/length"]
 
 
+def test_where_environments_run_parts_no_seeds_but_how_rows_are_collected_does(tmp_path):
+    for number, options in enumerate(({}, {"envs__workers": 2}, {"envs__count": 3}, {"collect__mode": "process"})):
+        written(tmp_path / str(number), lines("eval/mean_return", [1, 2]), seed=number, **options)
+    assert sorted(len(each) for each in groups(records([tmp_path]), "config").values()) == [1, 1, 2]
+
+
 def test_groups_by_folder_and_by_run(call, runs, tmp_path):
     out = str(tmp_path / "a.png")
     assert f", {runs.name}: " in call("plot", str(runs), "--group", "folder", "--out", out)[1]
@@ -86,7 +93,7 @@ def test_runs_that_have_not_come_far_are_left_out_or_drawn_as_far_as_they_are(ca
     status, printed, err = call("plot", str(tmp_path), "--out", str(tmp_path / "a.png"))
     assert status == 0
     assert "none has no eval/mean_return yet: left out" in err
-    assert "3.0 at 300 steps, 2 runs, 1 of them that far" in printed
+    assert ": 3 at 300 steps, 2 runs, 1 of them that far" in printed
 
 
 def test_a_folder_of_another_version_is_drawn(call, tmp_path):
@@ -107,6 +114,15 @@ def test_published_scores_stand_beside_runs_of_their_task(call, tmp_path):
         out = tmp_path / "a.svg"
         assert call("plot", str(tmp_path), "--x", x, *extra, "--out", str(out))[0] == 0
         assert ("DreamerV3, published" in out.read_text()) == (not extra)
+
+
+def test_published_scores_of_all_runs_of_a_panel_stand_there_once(tmp_path):
+    for number, observation in enumerate(("vision", "proprio", "vision")):
+        options = {"task": "dmc_walker_walk", "env__dmc__observation": observation, "seed": number}
+        written(tmp_path / str(number), lines("eval/mean_return", [1, 2]), **options)
+    (panel,) = panels.chart(records([tmp_path]), panels.PlotArguments(logdir=(str(tmp_path),))).panels
+    methods = [each.method for each in panel.references]
+    assert methods == ["DreamerV3, published (vision)", "DreamerV3, published (proprio)"]
 
 
 def test_published_levels_stand_where_runs_are_much_shorter(call, tmp_path):
@@ -154,4 +170,4 @@ def test_runs_without_a_log_are_an_error_and_damaged_options_too(call, tmp_path)
 def test_without_matplotlib_the_extra_is_named(call, runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     status, _, err = call("plot", str(runs), "--out", str(tmp_path / "a.png"))
-    assert status == 2 and "pip install -e '.[plot]'" in err
+    assert status == 2 and "pip install 'reverie[plot]' (in a checkout: pip install -e '.[plot]')" in err

@@ -14,6 +14,7 @@ from optuna.trial import TrialState, create_trial  # noqa: E402
 
 from reverie.config import store  # noqa: E402
 from reverie.config.presets import stacked  # noqa: E402
+from reverie.tools import plan  # noqa: E402
 from reverie.tools.records import run_folders  # noqa: E402
 from reverie.tools.storage import open_storage  # noqa: E402
 
@@ -73,6 +74,8 @@ def test_a_finished_search_takes_more_trials(searched):
     printed, _ = started("--resume", "--logdir", str(folder), "--trials", "5").communicate(timeout=100)
     assert "trial 4 ends" in printed and "trial 3" not in printed.partition("\n\n")[0]
     assert len(rows(folder)) == 5
+    plan.keep_trials(plan.resumed({"trials": 3}, {"logdir": str(folder)}))
+    assert plan.resumed({}, {"logdir": str(folder)}).arguments.trials == 5, "the larger number is kept"
 
 
 def test_a_grid_with_a_trial_that_fails(tmp_path, call):
@@ -155,7 +158,6 @@ def test_wrong_input_is_one_line_and_nothing_is_written(call, tmp_path, line, wo
 
 def test_a_password_is_not_kept(tmp_path):
     from reverie.config.sweeps import SweepArguments
-    from reverie.tools import plan
 
     arguments = SweepArguments(grid=("seed=0,1",), storage="postgresql://me:secret@host/db")
     config = store.replaced(stacked(["cartpole_ppo"]), {"logdir": str(tmp_path / "s")})

@@ -59,10 +59,12 @@ def test_values_become_actions_and_others_are_refused():
     single = spaces.Discrete(3)
     controls = controls_of(single, [])
     assert action_of([2], controls, single) == 2
-    for values in ([3], [-1], [0.5], [True], ["1"], [None], [], [1, 1], {"0": 1}, 1, [float("nan")], [[1]]):
+    for values in ([3], [-1], [0.5], [True], ["1"], [None], [], [1, 1], {"0": 1}, 1, [float("nan")], [10**401], [[1]]):
         with pytest.raises(UserError):
             action_of(values, controls, single)
     box = spaces.Box(-1, 1, (2,))
+    with pytest.raises(UserError):
+        action_of([0.5, 10**401], controls_of(box, []), box)
     np.testing.assert_array_equal(action_of([0.5, 7], controls_of(box, []), box), np.array([0.5, 1], np.float32))
     joint = Joint({"move": spaces.Discrete(3), "aim": spaces.Box(-1, 1, (1,))})
     np.testing.assert_array_equal(action_of([0.25, 2], controls_of(joint, []), joint), np.array([0.25, 2], np.float32))

@@ -146,6 +146,15 @@ def test_an_interrupted_trial_is_taken_up_again_before_new_ones():
     assert [trial.value for trial in found.trials()] == [1.0, 2.0]
 
 
+def test_an_interrupted_trial_is_taken_up_even_by_a_worker_with_fewer_trials():
+    more = search(trials=3)
+    trials = [more.claim() for _ in range(3)]
+    more.postpone(trials[2])
+    again = Search(more.study, Chooser(SPACE, 1)).claim()
+    assert again is not None and again.params == trials[2].params
+    assert "superfluous" not in again.user_attrs
+
+
 def test_trials_of_workers_that_died_are_begun_again_but_not_for_ever(tmp_path):
     url = f"sqlite:///{tmp_path}/study.db"
     dying = "found.claim(); import os; os.kill(os.getpid(), 9)"

@@ -3,12 +3,14 @@
 import json
 import socket
 import time
+from concurrent.futures import Future
 from http.client import HTTPConnection
 
 import pytest
 
 from reverie.cli import run
 from reverie.config.errors import UserError
+from reverie.tools.web import Stage, hosts
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ def test_no_files_are_served(page, path):
 @pytest.mark.parametrize(
     "body",
     ["", "no json", "[1]", "3", '{"values": [3]}', '{"values": [1, 1]}', '{"values": "import os"}',
-     '{"values": [1e999]}', '{"values": [true]}', "[" * 5000, "x" * 70_000],
+     '{"values": [1e999]}', '{"values": [true]}', '{"values": [1%s]}' % ("0" * 400), "[" * 5000, "x" * 70_000],
 )  # fmt: skip
 def test_nonsense_is_refused_and_changes_nothing(page, body):
     assert ask(page, "/step", body)[0] == 400
@@ -90,6 +92,37 @@ def test_a_question_without_a_length_is_refused(page):
     with socket.create_connection(("127.0.0.1", page.port), timeout=10) as line:
         line.sendall(f"POST /step HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\nX-Token: {page.token}\r\n\r\n".encode())
         assert line.recv(100).startswith(b"HTTP/1.1 400")
+
+
+def answered(page, request: str) -> bytes:
+    """All that comes back for the words of a request, until the connection is closed."""
+    with socket.create_connection(("127.0.0.1", page.port), timeout=10) as line:
+        line.sendall(f"{request}\r\nHost: LOCALHOST:{page.port}\r\n\r\n".encode("latin-1"))
+        return b"".join(iter(lambda: line.recv(4096), b""))
+
+
+def test_requests_that_are_none_are_refused_and_the_connection_is_closed(page):
+    assert answered(page, "GET http://[/ HTTP/1.1").startswith(b"HTTP/1.1 400")
+    for size in ("\u00b2", "9" * 5000, "-1"):
+        asked = f"POST /step HTTP/1.1\r\nContent-Length: {size}"
+        assert answered(page, asked).startswith(b"HTTP/1.1 403")
+        assert answered(page, f"{asked}\r\nX-Token: {page.token}").startswith(b"HTTP/1.1 400")
+
+
+def test_any_error_is_told_to_whoever_asked_and_the_next_question_is_answered():
+    stage = Stage(None, [], {})
+    stage.questions["/step"] = lambda _: 1 / 0
+    futures = {path: Future() for path in ("/step", "/about")}
+    for path, future in futures.items():
+        stage.waiting.put((path, {}, future))
+        stage.answer()
+    assert isinstance(futures["/step"].exception(), ZeroDivisionError)
+    assert futures["/about"].result() == {"controls": []}
+
+
+def test_browsers_leave_out_the_usual_port():
+    assert "localhost" in hosts(80) and "localhost:80" in hosts(80)
+    assert "localhost" not in hosts(8000)
 
 
 def test_about_tells_what_the_page_needs(page):
@@ -129,6 +162,8 @@ def test_ctrl_c_ends_it_quietly_even_with_a_page_connected(folder, opened):
     connection = HTTPConnection("127.0.0.1", page.port, timeout=30)
     connection.request("POST", "/begin", "{}", {"X-Token": page.token})
     connection.getresponse().read()
+    for rude in ("GET http://[/ HTTP/1.1", "POST /step HTTP/1.1\r\nContent-Length: \u00b2"):
+        assert answered(page, rude).startswith(b"HTTP/1.1 4")
     status, out, err = page.interrupt()
     connection.close()
     assert status == 0 and "The dream has ended." in out and "Traceback" not in err

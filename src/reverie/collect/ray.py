@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..agents.base import Agent
-from ..config.errors import UserError
+from ..config.errors import UserError, extra
 from ..config.schema import EnvsConfig
 from ..data.rows import Batch
 from ..data.storage import FOREIGN, array_of
@@ -35,7 +35,7 @@ def connected(address: str) -> Any:
     try:
         import ray
     except ImportError as error:
-        raise UserError("Ray is not installed: pip install -e '.[ray]' in the checkout of Reverie") from error
+        raise UserError(f"Ray is not installed: {extra('ray')}") from error
     if not ray.is_initialized():
         try:
             _knock(address)

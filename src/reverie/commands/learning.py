@@ -79,7 +79,7 @@ def sweep(words: list[str]) -> int:
     print(f"{plan.folder}: {plan.arguments.trials} trials", flush=True)
     worker = Sweep(plan, search, lambda line: print(line, flush=True))
     worker.run()
-    print("\n".join(["", *report(plan, search.trials(), search.study)]))
+    print("\n".join(["", *report(plan, search.trials(), search.study, program("reverie"))]))
     if worker.stop.raised:
         print(f"Go on:           {program('reverie')} sweep --resume --logdir {shlex.quote(str(plan.folder))}")
     return 0

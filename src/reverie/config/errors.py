@@ -10,6 +10,11 @@ class UserError(Exception):
     """Something the user can mend; the command line prints it as one line and exits with status 2."""
 
 
+def extra(name: str) -> str:
+    """How to get what an extra of the package installs: beside a wheel, or in a checkout."""
+    return f"pip install 'reverie[{name}]' (in a checkout: pip install -e '.[{name}]')"
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """A phrase naming the known words closest to `name`, or all of them where there are few."""
     words = sorted(known)

@@ -74,7 +74,7 @@ def obtained(command: str) -> str:
 
 def extra(name: str) -> str:
     """How to get a suite that an extra of the package installs."""
-    return obtained(f"pip install -e '.[{name}]'")
+    return f"pip install 'reverie[{name}]' (in a checkout: make setup-suites, or pip install -e '.[{name}]')"
 
 
 def suite(name: str) -> Suite:

@@ -115,13 +115,24 @@ def held(name: str) -> tuple[str, ...] | None:
     return tuple(KEYS[part] for part in parts) if parts and all(part in KEYS for part in parts) else None
 
 
+def fits(value: Any, control: Control) -> bool:
+    """Whether a control can have this value."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    if control.names:
+        return value in range(len(control.names))
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float can be
+        return False
+
+
 def action_of(values: Any, controls: Sequence[Control], space: spaces.Space) -> np.ndarray:
     """The action of the standard form that the values of all controls make, as environments take it."""
     if not isinstance(values, list) or len(values) != len(controls):
         raise UserError(f"an action is a list of {len(controls)} numbers")
     for value, control in zip(values, controls):
-        plain = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not plain or (control.names and value not in range(len(control.names))):
+        if not fits(value, control):
             raise UserError(f"{value!r} is no value of an action")
     array = np.array(values, space.dtype)
     if isinstance(space, spaces.Box):

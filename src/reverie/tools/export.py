@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from gymnasium import spaces
 
-from ..config.errors import UserError
+from ..config.errors import UserError, extra
 from ..data.whole import write_whole
 from ..envs.joint import Joint
 from .steps import Step
@@ -41,7 +41,7 @@ def check_target(path: Path) -> None:
         raise UserError(f"--out {path}: there is no folder {path.parent}")
     missing = [name for name in NEEDED if find_spec(name) is None]
     if path.suffix == ".onnx" and missing:
-        raise UserError(f"ONNX needs {', '.join(missing)}: pip install -e '.[export]' in the checkout of Reverie")
+        raise UserError(f"ONNX needs {', '.join(missing)}: {extra('export')}")
 
 
 def describe(step: Step, action: spaces.Space, facts: dict[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ..config.store import CHANGEABLE
 from .records import Record
 
 By = Literal["config", "folder", "run"]
 TOLD = 3
 """Runs that differ in more options than this are told apart by their folders."""
-ASIDE = ("seed", *CHANGEABLE)
-"""Options (or groups of them) in which runs of one curve may differ."""
+ASIDE = ("seed", "logdir", "device", "run.", "log.", "envs.backend", "envs.workers", "envs.timeout",
+         "envs.max_restarts", "envs.checks")  # fmt: skip
+"""Options (or groups of them) in which runs of one curve may differ: they change nothing in how an agent learns."""
 
 
 def groups(runs: Sequence[Record], by: By) -> dict[str, list[Record]]:
@@ -60,6 +60,13 @@ def place(group: Sequence[Record], by: By) -> str:
 def shown(value: Any) -> str:
     """A value of an option as a person writes it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def shown_score(value: float | None) -> str:
+    """A score as a person writes it: small ones, such as losses, with four digits."""
+    if value is None:
+        return "-"
+    return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.4g}"
 
 
 def distinct(names: Sequence[str]) -> list[str]:

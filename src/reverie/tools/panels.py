@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..config.arguments import PlotArguments
 from ..config.errors import UserError, nearest
 from . import published
 from .curves import Band, band, series
-from .groups import groups
+from .groups import groups, shown_score
 from .published import Published
 from .records import Record
 
@@ -85,15 +84,17 @@ def panel(task: str, runs: Sequence[Record], metric: str, arguments: PlotArgumen
         points = [series(run, metric, arguments.x) for run in members]
         curves.append(Curve(label, len(members), band(points, smooth, arguments.band)))
     scored = metric in (*SCORES, "episode/recent_mean")
-    references = compared(arguments.published, runs[0].options) if scored or arguments.published != "known" else []
+    references = compared(arguments.published, runs) if scored or arguments.published != "known" else []
     return Panel(task, tuple(curves), tuple(references), frames_per_step(runs))
 
 
-def compared(source: str, options: dict[str, Any]) -> list[Published]:
-    """What is published for the task of a run, by the table or by a file."""
-    if source in ("known", "none"):
-        return published.known(options) if source == "known" else []
-    return published.from_file(Path(source), str(options["task"]))
+def compared(source: str, runs: Sequence[Record]) -> list[Published]:
+    """What is published for the task of these runs, each once, by the table or by a file."""
+    if source == "none":
+        return []
+    if source == "known":
+        return list({each.method: each for run in runs for each in published.known(run.options)}.values())
+    return published.from_file(Path(source), str(runs[0].options["task"]))
 
 
 def frames_per_step(runs: Sequence[Record]) -> float:
@@ -122,8 +123,10 @@ def summary(found: Chart, x: str) -> list[str]:
         for curve in each.curves:
             shown, unit = curve.band, "s" if x == "time" else x
             at, mean, low, high = shown.x[-1], shown.mean[-1], shown.low[-1], shown.high[-1]
-            spread = f" ({low:,.1f} to {high:,.1f})" if high > low else ""
-            lines.append(f"{each.task}, {curve.label}: {mean:,.1f}{spread} at {at:,.0f} {unit}, {runs_told(curve)}")
+            spread = f" ({shown_score(low)} to {shown_score(high)})" if high > low else ""
+            lines.append(
+                f"{each.task}, {curve.label}: {shown_score(mean)}{spread} at {at:,.0f} {unit}, {runs_told(curve)}"
+            )
     return lines
 
 

@@ -14,12 +14,13 @@ import yaml
 
 from ..config import owners, store
 from ..config import space as spaces
-from ..config.errors import UserError
+from ..config.errors import UserError, extra
 from ..config.options import replaced
 from ..config.presets import read_yaml, stacked
 from ..config.schema import Config
 from ..config.space import Space
 from ..config.sweeps import CHOSEN, SweepArguments
+from ..data.whole import write_whole
 from ..log.disk import writing
 
 BASE = "base.yaml"
@@ -96,6 +97,15 @@ def save(plan: Plan) -> None:
         (plan.folder / NAME).write_text(yaml.safe_dump(told, sort_keys=False))
 
 
+def keep_trials(plan: Plan) -> None:
+    """Write down that a resumed sweep has more trials than before."""
+    told = read_yaml(plan.folder / NAME)
+    if plan.arguments.trials > told["trials"]:
+        text = yaml.safe_dump(told | {"trials": plan.arguments.trials}, sort_keys=False)
+        with writing(plan.folder / NAME):
+            write_whole(plan.folder / NAME, lambda file: file.write(text.encode()))
+
+
 def made(folder: Path) -> None:
     """Make the folder of a sweep."""
     with writing(folder):
@@ -128,4 +138,4 @@ def resumed(given: dict[str, Any], values: dict[str, Any]) -> Plan:
 def check_installed() -> None:
     """Refuse to go on without the packages of sweeps."""
     if missing := [name for name in ("optuna", "matplotlib") if importlib.util.find_spec(name) is None]:
-        raise UserError(f"no {' and '.join(missing)} here: pip install -e '.[sweep]' in the checkout of Reverie")
+        raise UserError(f"no {' and '.join(missing)} here: {extra('sweep')}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..config.arguments import PlotArguments
-from ..config.errors import UserError
+from ..config.errors import UserError, extra
 from ..data.whole import write_whole
 from .curves import Band, band
 from .panels import Chart, Curve, Panel
@@ -53,7 +53,7 @@ def matplotlib(part: str) -> Any:
     try:
         return importlib.import_module(f"matplotlib.{part}")
     except ImportError as error:
-        raise UserError("matplotlib is not installed: pip install -e '.[plot]' in the checkout of Reverie") from error
+        raise UserError(f"matplotlib is not installed: {extra('plot')}") from error
 
 
 def colours_of(chart: Chart) -> dict[str, tuple[str, str]]:

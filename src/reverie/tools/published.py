@@ -6,7 +6,7 @@ import csv
 import gzip
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,11 @@ point; by task, of DeepMind Control with the observation. Atari is Atari-100k: 4
 def known(options: dict[str, Any]) -> list[Published]:
     """What the table has for a run with these options."""
     task = str(options["task"])
-    return TABLE.get(f"{task} {options['env.dmc.observation']}" if task.startswith("dmc_") else task, [])
+    if not task.startswith("dmc_"):
+        return TABLE.get(task, [])
+    observation = options["env.dmc.observation"]
+    found = TABLE.get(f"{task} {observation}", [])
+    return [replace(each, method=f"{each.method} ({observation})") for each in found]
 
 
 def from_file(path: Path, task: str) -> list[Published]:

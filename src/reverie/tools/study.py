@@ -90,7 +90,7 @@ class Search:
         trial.set_user_attr("worker", self.worker)
         trial.set_user_attr("beat", time.time())
         place = self.place(trial)
-        if place >= self.chooser.trials:  # others were quicker
+        if place >= self.chooser.trials and "retry_of" not in trial.user_attrs:  # others were quicker
             trial.set_user_attr("superfluous", True)
             self.study.tell(trial, state=TrialState.FAIL)
             return None

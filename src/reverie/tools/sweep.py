@@ -19,8 +19,8 @@ from ..config.errors import UserError
 from ..training.folder import LOCK
 from ..training.interrupt import Interrupt
 from . import trial as trials
-from .groups import shown
-from .plan import BASE, Plan, made, save
+from .groups import shown, shown_score
+from .plan import BASE, Plan, keep_trials, made, save
 from .storage import open_storage
 from .study import BEAT, Chooser, Search
 from .trial import Process
@@ -47,7 +47,9 @@ def open_search(plan: Plan) -> Search:
     if study.user_attrs.get("identity", plan.identity()) != plan.identity():
         raise UserError(f"the study {plan.study!r} is of another sweep: name another --study, or use the same options")
     study.set_user_attr("identity", plan.identity())
-    if not plan.arguments.resume:
+    if plan.arguments.resume:
+        keep_trials(plan)
+    else:
         save(plan)
     points = tuple(spaces.combinations(plan.space)) if plan.is_grid else ()
     arguments = plan.arguments
@@ -174,7 +176,7 @@ class Sweep:
         if attempt.pruned:
             self.search.prune(trial)
             self.succeeded += 1
-            return self.say(f"trial {trial.number} ends early: {arguments.metric} {value:.1f}")
+            return self.say(f"trial {trial.number} ends early: {arguments.metric} {shown_score(value)}")
         if process.stopped or process.status != 0:
             self.search.postpone(trial)
             return self.say(f"trial {trial.number} was interrupted and is left for later")
@@ -182,7 +184,7 @@ class Sweep:
             return self.broken(attempt, f"it has logged no {arguments.metric}")
         self.search.complete(trial, value)
         self.succeeded += 1
-        return self.say(f"trial {trial.number} ends: {arguments.metric} {value:.1f}")
+        return self.say(f"trial {trial.number} ends: {arguments.metric} {shown_score(value)}")
 
     def broken(self, attempt: Attempt, reason: str) -> None:
         """Write down a failure."""

@@ -30,8 +30,9 @@ def save(plan: Plan, study: optuna.Study, trials: Sequence[FrozenTrial]) -> list
     done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     drawn: dict[str, Callable[[Any], None]] = {
         "history": lambda place: history(place, trials, plan),
-        "parallel": lambda place: parallel(place, done, plan),
     }
+    if len(plan.space) > 1:
+        drawn["parallel"] = lambda place: parallel(place, done, plan)
     if len(done) >= ENOUGH:
         drawn["importance"] = lambda place: importance(place, study)
     paths = []
@@ -67,7 +68,9 @@ def history(place: Any, trials: Sequence[FrozenTrial], plan: Plan) -> None:
 def importance(place: Any, study: optuna.Study) -> None:
     """How much of the difference between scores each option explains (PED-ANOVA)."""
     with warnings.catch_warnings(action="ignore"):  # few trials make it say how rough it is
-        found = optuna.importance.get_param_importances(study)
+        found = optuna.importance.get_param_importances(
+            study, evaluator=optuna.importance.PedAnovaImportanceEvaluator()
+        )
     names = list(reversed(found))
     place.barh(names, [found[name] for name in names], color=plot.COLOURS[0])
     place.set(xlabel="importance", title="which options matter")

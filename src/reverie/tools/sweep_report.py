@@ -7,6 +7,7 @@ import io
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,9 +17,9 @@ from optuna.trial import FrozenTrial, TrialState
 from ..config.arguments import PlotArguments
 from ..data.whole import write_whole
 from . import panels, plot, records, sweep_plots
-from .groups import shown
+from .groups import shown, shown_score
 from .plan import BASE, Plan
-from .trial import words_of
+from .trial import new_words
 
 MOST = 20
 """Rows of the table that is printed."""
@@ -64,9 +65,9 @@ def table(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     options = [name for name in names if name != "seed"]
     cells = [["score", *options, "trials"]]
     for row in rows[:MOST]:
-        score = "-" if row.mean is None else f"{row.mean:,.1f}"
+        score = shown_score(row.mean)
         if len(row.scores) > 1:
-            score += f" ({min(row.scores):,.1f} to {max(row.scores):,.1f})"
+            score += f" ({shown_score(min(row.scores))} to {shown_score(max(row.scores))})"
         values = [shown(row.trials[0].params.get(name, "-")) for name in options]
         cells.append([score, *values, ", ".join(told(trial) for trial in row.trials)])
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
@@ -97,8 +98,8 @@ def save_csv(path: Path, trials: Sequence[FrozenTrial], names: Sequence[str]) ->
     write_whole(path, lambda file: file.write(text.getvalue().encode()))
 
 
-def report(plan: Plan, trials: Sequence[FrozenTrial], study: Any) -> list[str]:
-    """Write the CSV file and the pictures; gives back the lines to print."""
+def report(plan: Plan, trials: Sequence[FrozenTrial], study: Any, reverie: str) -> list[str]:
+    """Write the CSV file and the pictures; gives back the lines to print, in which `reverie` calls the command."""
     names = list(plan.space)
     rows = ranked(trials, plan.arguments.minimize)
     save_csv(plan.folder / "trials.csv", trials, names)
@@ -111,11 +112,17 @@ def report(plan: Plan, trials: Sequence[FrozenTrial], study: Any) -> list[str]:
     best = sorted(rows[0].done, key=lambda trial: trial.value or 0.0, reverse=not plan.arguments.minimize)[0]
     folder = plan.folder / best.user_attrs.get("folder", f"trial {best.number}")  # one may be added by hand
     host = best.user_attrs.get("worker", "another machine").partition(":")[0]
-    where = f"reverie play --logdir {shlex.quote(str(folder))}" if folder.exists() else f"{folder.name} on {host}"
+    where = f"{reverie} play --logdir {shlex.quote(str(folder))}" if folder.exists() else f"{folder.name} on {host}"
     options = {name: value for name, value in best.params.items() if name != "seed"}
-    words = words_of(plan.folder / BASE, Path("logdir/best"), options)
-    lines += [f"Train it again:  reverie {shlex.join(words)}", f"Watch the best:  {where}"]
+    words = new_words(plan.folder / BASE, unused(Path(f"logdir/best-{plan.folder.absolute().name}")), options)
+    lines += [f"Train it again:  {reverie} {shlex.join(words)}", f"Watch the best:  {where}"]
     return [*lines, *(f"Picture:         {path}" for path in pictures(plan, study, trials))]
+
+
+def unused(folder: Path) -> Path:
+    """The folder, with a number behind its name where there is one already."""
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(each for each in chain([folder], numbered) if not each.exists())
 
 
 def pictures(plan: Plan, study: Any, trials: Sequence[FrozenTrial]) -> list[Path]:

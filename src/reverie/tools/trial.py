@@ -104,6 +104,11 @@ def words_of(base: Path, folder: Path, options: dict[str, Value]) -> list[str]:
     """The words of `reverie` that train a trial: on from its checkpoint if it has one."""
     if (folder / "checkpoints/latest.pt").exists():
         return ["train", "--resume", "--logdir", str(folder)]
+    return new_words(base, folder, options)
+
+
+def new_words(base: Path, folder: Path, options: dict[str, Value]) -> list[str]:
+    """The words of `reverie` that train with these options from the beginning."""
     given = [word for name, value in options.items() for word in (f"--{name}", written(value))]
     return ["train", "--configs", str(base), *given, "--logdir", str(folder)]
 

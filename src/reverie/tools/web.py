@@ -11,6 +11,7 @@ import hmac
 import json
 import math
 import secrets
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
@@ -69,7 +70,7 @@ class Stage:
         path, question, future = self.waiting.get()
         try:
             future.set_result(self.questions[path](question))
-        except UserError as error:
+        except Exception as error:  # the page shows the reason, and the dream may begin anew
             future.set_exception(error)
 
 
@@ -115,12 +116,23 @@ class Server(ThreadingHTTPServer):
             super().__init__((HOST, port), Handler)
         except OSError as error:
             raise UserError(f"--port {port}: {error.strerror}; give another, or 0 for a free one") from error
-        self.hosts = {f"{name}:{self.server_port}" for name in (HOST, "localhost")}
+        self.hosts = hosts(self.server_port)
 
     @property
     def address(self) -> str:
         """What to open."""
         return f"http://{HOST}:{self.server_port}/?token={self.token}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a page that went away; anything else is a defect and is shown."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def hosts(port: int) -> set[str]:
+    """What browsers call this machine; they leave out the usual port."""
+    names = (HOST, "localhost")
+    return {f"{name}:{port}" for name in names} | (set(names) if port == 80 else set())
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -135,7 +147,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page."""
-        place = urlsplit(self.path)
+        try:
+            place = urlsplit(self.path)
+        except ValueError:
+            return self._refuse(HTTPStatus.BAD_REQUEST, "this is no address")
         if not self._allowed(parse_qs(place.query).get("token", [""])[0]):
             return self._refuse(HTTPStatus.FORBIDDEN, "open the address that reverie printed, token included")
         if place.path != "/":
@@ -147,30 +162,31 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """The answer to a question of the page."""
-        size = self.headers.get("Content-Length", "")
-        if not size.isdigit() or int(size) > LIMIT:
-            self.close_connection = True  # what follows is not read
-            return self._refuse(HTTPStatus.BAD_REQUEST, "a question has a length, and a small one")
-        body = self.rfile.read(int(size))
         if not self._allowed(self.headers.get("X-Token", "")):
             return self._refuse(HTTPStatus.FORBIDDEN, "the token is missing or wrong")
         if self.path not in self.server.stage.questions:
             return self._refuse(HTTPStatus.NOT_FOUND, "there is nothing here")
+        size = self.headers.get("Content-Length", "")
+        if not (size.isascii() and size.isdigit() and len(size) <= len(str(LIMIT)) and int(size) <= LIMIT):
+            return self._refuse(HTTPStatus.BAD_REQUEST, "a question has a length, and a small one")
         try:
-            question = json.loads(body)
+            question = json.loads(self.rfile.read(int(size)))
             if not isinstance(question, dict):
                 raise UserError("a question is an object")
             answer = self.server.stage.ask(self.path, question)
         except (ValueError, RecursionError, UserError) as error:
             return self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+        except Exception as error:
+            return self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
         return self._send(HTTPStatus.OK, "application/json", json.dumps(answer).encode())
 
     def _allowed(self, token: str) -> bool:
         """Whether someone knows the token, and came by this machine's own name: other names may be a trap."""
         known = hmac.compare_digest(token.encode(), self.server.token.encode())
-        return known and self.headers.get("Host", "") in self.server.hosts
+        return known and self.headers.get("Host", "").lower() in self.server.hosts
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self.close_connection = True  # what else was sent may not be read
         self._send(status, "text/plain; charset=utf-8", f"{why}\n".encode())
 
     def _send(self, status: HTTPStatus, kind: str, content: bytes, policy: str = "default-src 'none'") -> None:
@@ -180,6 +196,7 @@ class Handler(BaseHTTPRequestHandler):
             "Content-Length": str(len(content)),
             "Content-Security-Policy": f"{policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
             "Cache-Control": "no-store",
+            "Connection": "close" if self.close_connection else "keep-alive",
             "Referrer-Policy": "no-referrer",
             "X-Content-Type-Options": "nosniff",
         }

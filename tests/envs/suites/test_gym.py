@@ -142,7 +142,8 @@ def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "Box2D", None)
     with pytest.raises(
-        UserError, match=r"gym_LunarLander-v3.*make setup-suites, or pip install -e '\.\[box2d\]', in the checkout"
+        UserError,
+        match=r"gym_LunarLander-v3.*: pip install 'reverie\[box2d\]' \(in a checkout: make setup-suites, or pip",
     ):
         make("LunarLander-v3", EnvConfig(), True)
 

@@ -92,5 +92,7 @@ def test_an_address_that_does_not_work_is_told_in_one_line(tmp_path):
 
 def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(UserError, match=r"pip install -e '\.\[mlflow\]' in the checkout"):
+    with pytest.raises(
+        UserError, match=r"pip install 'reverie\[mlflow\]' \(in a checkout: pip install -e '\.\[mlflow\]'\)"
+    ):
         mlflow.MlflowSink(tmp_path, LogConfig(), {})

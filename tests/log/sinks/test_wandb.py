@@ -41,5 +41,7 @@ WandbSink(Path(sys.argv[1]), LogConfig(), {}).close()
 
 def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match=r"pip install -e '\.\[wandb\]' in the checkout"):
+    with pytest.raises(
+        UserError, match=r"pip install 'reverie\[wandb\]' \(in a checkout: pip install -e '\.\[wandb\]'\)"
+    ):
         WandbSink(tmp_path, LogConfig(), {})

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...config.errors import UserError
+from ...config.errors import UserError, extra
 from ...config.schema import LogConfig
 from ..video import Clip, write_bytes
 from .videos import file_name
@@ -103,7 +103,7 @@ def installed() -> Any:
         importlib.import_module("mlflow.tracking")
         return found
     except ImportError as error:
-        raise UserError("MLflow is not installed: pip install -e '.[mlflow]' in the checkout of Reverie") from error
+        raise UserError(f"MLflow is not installed: {extra('mlflow')}") from error
 
 
 def client(mlflow: Any, uri: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...config.errors import UserError
+from ...config.errors import UserError, extra
 from ...config.schema import LogConfig
 from ..video import Clip, write_bytes
 
@@ -67,6 +67,4 @@ def installed() -> Any:
     try:
         return importlib.import_module("wandb")
     except ImportError as error:
-        raise UserError(
-            "Weights & Biases is not installed: pip install -e '.[wandb]' in the checkout of Reverie"
-        ) from error
+        raise UserError(f"Weights & Biases is not installed: {extra('wandb')}") from error
