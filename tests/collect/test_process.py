@@ -82,6 +82,20 @@ def test_rows_of_generators_follow_each_other_and_a_killed_one_does_no_harm(capl
     assert not any(alive(pid) for pid in new)
 
 
+def test_a_run_goes_on_when_the_process_that_forks_is_killed(caplog):
+    with parts_of(agent__name="random") as parts, caplog.at_level(logging.WARNING, "reverie"):
+        collector = parts.collector
+        before = collector.collect(1)
+        nursery = collector.crews[0].nursery
+        old, forks = pids(collector), nursery.process.pid
+        for each in (forks, *old):
+            os.kill(each, signal.SIGKILL)
+        chunks = [before, *(collector.collect(1) for _ in range(8))]
+        assert collector.losses == 2 and [crew.lives for crew in collector.crews] == [2, 2]
+        assert sum(bool(chunk.severed) for chunk in chunks) in (1, 2) and "generator 1 ended: a new" in caplog.text
+        assert nursery.process.is_alive() and nursery.process.pid != forks and not any(map(alive, old))
+
+
 def test_generators_wait_for_the_learner_and_act_with_what_it_publishes():
     with parts_of("dreamer_v3", "debug", collect__ahead=2, replay__prefill=0) as parts:
         collector, agent = parts.collector, parts.agent

@@ -6,6 +6,7 @@ program has only one, and environment workers have that, which are to start with
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -69,11 +70,10 @@ class Nursery:
         if self.process is not None:
             try:
                 self.pipe.send(("end", number, patience))
-                code = self.pipe.recv()
-                return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+                return _phrase(self.pipe.recv())
             except BROKEN:
                 self.close()
-        return "ended"  # one whose nursery is gone ends by itself when its pipe is closed
+        return _phrase(ended(number, patience))
 
     def close(self) -> None:
         """End the process that forks; those that it has forked end when their own pipes are closed."""
@@ -84,6 +84,12 @@ class Nursery:
             self.process.join()
             self.process.close()
             self.process = None
+
+
+def _phrase(code: int | None) -> str:
+    if code is None:
+        return "ended"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
 
 
 def nurse(pipe: Connection, preload: bytes) -> None:
@@ -118,14 +124,25 @@ def forked(pipe: Connection, serve: Serve, orders: bytes) -> int:
         os._exit(1)
 
 
-def ended(number: int, patience: float) -> int:
-    """The status a process ended with, negative if a signal killed it; after so many seconds we kill it."""
+def ended(number: int, patience: float) -> int | None:
+    """The status a process ended with, negative if a signal killed it; after so many seconds we kill it.
+
+    None for one that a nursery has forked which is lost: it is no child of ours, and so its status is not to be had.
+    """
     limit = time.monotonic() + patience
-    while True:
-        found, status = os.waitpid(number, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() >= limit:
+    try:
+        while True:
+            found, status = os.waitpid(number, os.WNOHANG)
+            if found:
+                return os.waitstatus_to_exitcode(status)
+            if time.monotonic() >= limit:
+                os.kill(number, signal.SIGKILL)
+                return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+            time.sleep(POLL)
+    except ChildProcessError:
+        with contextlib.suppress(ProcessLookupError):
+            while time.monotonic() < limit:
+                os.kill(number, 0)  # raises once it is gone
+                time.sleep(POLL)
             os.kill(number, signal.SIGKILL)
-            return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
-        time.sleep(POLL)
+        return None
