@@ -16,6 +16,7 @@ import torch
 
 import reverie
 from reverie.build import make_parts
+from reverie.collect.gathering import Report
 from reverie.config.errors import UserError
 
 ROWS, ENVS = 4, 3
@@ -173,6 +174,25 @@ def test_a_generator_that_hangs_is_replaced(tmp_path, monkeypatch, caplog):
             chunks = [parts.collector.collect(1) for _ in range(6)]
         assert "has not collected 4 rows within" in caplog.text and parts.collector.losses >= 1
         assert sum(bool(chunk.severed) for chunk in chunks) == parts.collector.losses
+
+
+def test_a_slow_generator_has_time_for_its_first_rows():
+    with parts_of(agent__name="random", envs__timeout=100.0) as parts:
+        collector, crew = parts.collector, parts.collector.crews[0]  # 2 environments, 4 rows
+        crew.begun()
+        crew.since -= 999
+        assert not collector._overdue(crew)
+        crew.since -= 2
+        assert collector._overdue(crew) == "has not collected 4 rows within 1000 s (--envs.timeout 100)"
+        crew.heard(Report(8, [], 0, 6.0, 0.0, []))
+        crew.reports.clear()
+        crew.since -= 119
+        assert not collector._overdue(crew)
+        crew.since -= 2
+        assert "within 120 s" in collector._overdue(crew)
+        crew.begun()
+        crew.since -= 999
+        assert not collector._overdue(crew)
 
 
 LEARNER = textwrap.dedent("""

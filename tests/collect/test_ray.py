@@ -75,6 +75,16 @@ def test_rollouts_of_ppo_are_acted_upon_with_the_weights_that_learn_from_them(cl
             collector.publish(updates)
 
 
+def test_a_generator_that_cannot_be_built_ends_the_run_with_its_reason(cluster):
+    def refused():
+        raise UserError("no such store: make it")
+
+    with parts_of(cluster, agent__name="random", collect__generators=2) as parts:
+        parts.collector.record(refused)
+        with pytest.raises(UserError, match="^no such store: make it$"):
+            parts.collector.collect(1)
+
+
 def test_a_cluster_that_is_not_there_is_told():
     if ray.is_initialized():
         ray.shutdown()

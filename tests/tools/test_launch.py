@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+from reverie.tools import launch
 from reverie.tools.launch import Team
 
 SAVES = """
@@ -83,3 +84,10 @@ def test_a_launcher_that_is_killed_lets_the_learner_save(tmp_path):
     while len((tmp_path / "said").read_text()) < 2 and time.monotonic() < limit:
         time.sleep(0.05)
     assert len((tmp_path / "said").read_text()) == 2  # one mark for each of the two lines
+
+
+def test_a_learner_may_take_as_long_to_save_as_it_needs(monkeypatch):
+    monkeypatch.setattr(launch, "PATIENCE", 0.2)
+    slow = SAVES.replace("def stop(number, frame):", "def stop(number, frame):\n    time.sleep(1.5)")
+    lines, status = led(slow, "import time; time.sleep(1); raise SystemExit(3)")
+    assert status == 3 and "[learner] saved at SIGTERM" in lines

@@ -33,6 +33,9 @@ LOG = logging.getLogger("reverie")
 PUBLISHING = 0.02
 """The share of the learner's time that publishing weights may take."""
 
+SLOW = 20
+"""A generator that takes as many times longer than it ever did, and longer than an environment may, is lost."""
+
 Make = Callable[[int, int, int], Collector]
 """Builds the collector of a generator from its number, how many environments it has, and which of its lives this is."""
 MakeStore = Callable[[], EpisodeStore]
@@ -77,16 +80,25 @@ class Crew:
         self.since = 0.0
         """When it was last heard or given leave."""
         self.slowest = 0.0
+        self.proven = False
+        """Whether the one that is at work has reported yet."""
 
     @property
     def envs(self) -> range:
         """The numbers of its environments."""
         return range(self.first, self.first + self.lot.envs)
 
+    def begun(self) -> None:
+        """Count one more life, which has just begun."""
+        self.lives += 1
+        self.proven = False
+        self.since = time.monotonic()
+
     def heard(self, report: Report) -> None:
         """Keep a report until it is taken."""
         self.reports.append(report)
         self.deaths = 0
+        self.proven = True
         self.slowest = max(self.slowest, report.worked)
         self.since = time.monotonic()
 
@@ -169,6 +181,17 @@ class Gathering:
                 array[:, crew.envs.start : crew.envs.stop] = array_of(part[name])
             rows[name] = whole.to(self.device, non_blocking=pinned)
         return rows
+
+    def _overdue(self, crew: Crew) -> str:
+        """What to say of a generator that has been silent for too long; nothing if it has not been.
+
+        What is too long shows once it has reported; before, each environment may take its time to start and at every row.
+        """
+        lot, patience = crew.lot, self.settings.timeout
+        limit = max(patience, SLOW * crew.slowest) if crew.proven else patience * lot.envs * (1 + lot.rows)
+        if crew.reports or time.monotonic() - crew.since <= limit:
+            return ""
+        return f"has not collected {lot.rows} rows within {limit:.0f} s (--envs.timeout {patience:g})"
 
     def _replace(self, lost: Crew, how: str) -> None:
         """Start a new generator in the place of one that has ended."""

@@ -23,8 +23,8 @@ from .generator import FILL, Orders, serve, slots_of, slots_size
 from .nursery import BROKEN, Nursery
 from .weights import Weights, WeightsPlan
 
-SLOW = 20
-"""A generator that takes as many times longer than it ever did, and longer than an environment may, is lost."""
+LOOK, GLANCE = 1.0, 0.01
+"""Seconds between two looks at generators that do not report, and while weights are on their way to them."""
 
 
 class ProcessCrew(Crew):
@@ -44,9 +44,8 @@ class ProcessCrew(Crew):
         self.pipe, other = multiprocessing.Pipe()
         with other:
             self.process = self.nursery.launch(orders, [other.fileno(), self.block.file, weights.file])
-        self.lives += 1
+        self.begun()
         self.taken = 0
-        self.since = time.monotonic()
 
     def allow(self) -> None:
         """Give leave to fill one more slot; that the generator is dead shows when it does not report."""
@@ -115,19 +114,20 @@ class ProcessCollector(Gathering):
 
     def _await(self) -> None:
         while missing := {crew.pipe: crew for crew in self.crews if not crew.reports}:
-            for pipe in wait(list(missing), timeout=1.0):
+            self.weights.settle()
+            for pipe in wait(list(missing), timeout=LOOK if self.weights.arriving is None else GLANCE):
                 crew = missing[pipe]  # type: ignore[index]
                 try:
                     crew.hear()
                 except Lost:
                     self._replace(crew, crew.end(1.0))
             for crew in missing.values():
-                limit = max(self.settings.timeout, SLOW * crew.slowest)
-                if not crew.reports and time.monotonic() - crew.since > limit:
+                if how := self._overdue(crew):
                     crew.end(0.0)
-                    self._replace(crew, f"has not collected {crew.lot.rows} rows within {limit:.0f} s")
+                    self._replace(crew, how)
 
     def _allow(self) -> None:
+        self.weights.settle()
         self.weights.acted.fill_(self.agent.acted)
         super()._allow()
 

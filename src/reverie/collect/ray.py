@@ -11,6 +11,7 @@ import logging
 import socket
 import time
 from collections import deque
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ..config.schema import EnvsConfig
 from ..data.rows import Batch
 from ..data.storage import FOREIGN, array_of
 from ..envs.worker import collect_warnings
+from .collector import Collector
 from .gathering import Crew, Gathering, Lot, Make, MakeStore, Report
 
 LOG = logging.getLogger("reverie")
@@ -62,18 +64,25 @@ class RayGenerator:
         torch.set_num_threads(1)
         self.news = collect_warnings()
         self.lot = lot
-        self.collector = make(number, lot.envs, life)
-        if store is not None:
-            self.collector.record(store)
+        self.make, self.store = partial(make, number, lot.envs, life), store
         self.version = -1
         self.ended = time.perf_counter()
+
+    @cached_property
+    def collector(self) -> Collector:
+        """Environments and agent, built when they are first needed: what goes wrong then comes back as an answer."""
+        made = self.make()
+        if self.store is not None:
+            made.record(self.store)
+        self.ended = time.perf_counter()
+        return made
 
     def collect(self, weights: list[Any], version: int, acted: int) -> tuple[Report, dict[str, np.ndarray]]:
         """Rows acted upon with the weights that a reference stands for, and a report about them."""
         import ray
 
-        begin = time.perf_counter()
         agent = self.collector.agent
+        begin = time.perf_counter()
         agent.acted = acted
         if version != self.version:
             for tensor, value in zip(agent.published(), ray.get(weights[0])):
@@ -166,8 +175,7 @@ class RayCollector(Gathering):
         kind = self.ray.remote(num_cpus=self._cores(first=crew.actor is None), max_restarts=0)(RayGenerator)
         crew.end()
         crew.actor = kind.remote(self.make, crew.number, crew.lot, crew.lives, self.store)
-        crew.lives += 1
-        crew.since = time.monotonic()
+        crew.begun()
         crew.terms = [self.weights], self.shown, self.agent.acted
         for _ in range(crew.lot.ahead):
             crew.allow()
@@ -184,8 +192,8 @@ class RayCollector(Gathering):
             for reference in ready:
                 self._hear(missing[reference])
             for crew in missing.values():
-                if not crew.reports and time.monotonic() - crew.since > self.settings.timeout:
-                    self._replace(crew, f"has not collected {crew.lot.rows} rows within {self.settings.timeout:.0f} s")
+                if how := self._overdue(crew):
+                    self._replace(crew, how)
 
     def _hear(self, crew: RayCrew) -> None:
         errors = self.ray.exceptions

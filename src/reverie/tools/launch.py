@@ -17,7 +17,7 @@ PARENT_DEATH = 1
 LOOK = 0.1
 """Seconds between two looks at the processes."""
 PATIENCE = 60.0
-"""Seconds that processes have to end by themselves before they are killed."""
+"""Seconds that an evaluator has to end by itself before it is killed; a learner saves for as long as it takes."""
 
 Say = Callable[[str, str], None]
 """Takes a label and a line."""
@@ -97,7 +97,7 @@ class Team:
                 self.say("launch", f"the {gone.name} {gone.end}: the others are told to end")
                 self._tell(signal.SIGTERM)
             for each in self.members:  # an evaluator ends by itself, after the last checkpoint of the learner
-                each.join(None if finished else PATIENCE)
+                each.join(None if finished or each is self.members[0] else PATIENCE)
         code = self.members[0].process.returncode or (0 if self.interrupted else gone.process.returncode)
         return 128 - code if code < 0 else code
 
