@@ -149,6 +149,22 @@ def test_wrong_settings_are_refused():
         pass
     with pytest.raises(UserError, match=r"--envs.backend process"), parts_of(envs__backend="process"):
         pass
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match=r"--collect.device cuda: torch sees"), parts_of(collect__device="cuda"):
+            pass
+
+
+def test_an_agent_elsewhere_than_the_rows_gets_them_where_it_is():
+    with closing(make_parts(reverie.configure("debug", task="toy_count", run__eval_every=0))) as parts:
+        collector = parts.collector
+        rows = collector.collect(2).rows
+        collector.buffer = {key: value.to("meta") for key, value in rows.items()}  # memory of another device
+        act, seen = collector.agent.act, []
+        collector.agent.act = lambda row, *rest: seen.append(row) or act(row, *rest)
+        chunk = collector.collect(2)
+        assert {value.device.type for value in chunk.rows.values()} == {"meta"}
+        assert {value.device.type for row in seen for value in row.values()} == {"cpu"}
+        assert torch.equal(seen[0]["vector"], rows["vector"][-1]) and (collector.latest["vector"][:, 0] == 4).all()
 
 
 WORLDS = textwrap.dedent("""

@@ -81,7 +81,7 @@ def test_a_generator_that_cannot_be_built_ends_the_run_with_its_reason(cluster):
 
     with parts_of(cluster, agent__name="random", collect__generators=2) as parts:
         parts.collector.record(refused)
-        with pytest.raises(UserError, match="^no such store: make it$"):
+        with pytest.raises(UserError, match=r"^no such store: make it$"):
             parts.collector.collect(1)
 
 

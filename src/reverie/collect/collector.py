@@ -86,16 +86,22 @@ class Collector:
         return Chunk(self.buffer, episodes, taken)
 
     def _store(self, t: int, length: int, values: Rows | Batch) -> Batch:
-        """Copy one row's columns into the buffer; the columns as they stand there."""
+        """Copy one row's columns into the buffer; the columns where the agent is, as they stand there if that is it."""
         stored: Batch = {}
         for key, value in values.items():
+            tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
             # moved before it is copied: strides survive the move, so that a GPU sorts them out and not the CPU
-            tensor = torch.from_numpy(value).to(self.device) if isinstance(value, np.ndarray) else value
+            near = tensor.to(self.device)
             column = self.buffer.get(key)
             if column is None or column.shape[0] != length:
                 column = torch.empty((length, *tensor.shape), dtype=tensor.dtype, device=self.device)
                 self.buffer[key] = column
-            stored[key] = column[t].copy_(tensor)
+            place = column[t]
+            if place.device == near.device:
+                stored[key] = place.copy_(near)
+            else:  # memory that a generator shares, while its agent is on a GPU
+                place.copy_(tensor)
+                stored[key] = near.to(place.dtype)
         return stored
 
     def record(self, store: Callable[[], EpisodeStore]) -> None:

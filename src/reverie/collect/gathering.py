@@ -25,6 +25,7 @@ from ..config.schema import EnvsConfig
 from ..data.episodes import EpisodeStore
 from ..data.rows import Batch, Episode
 from ..data.storage import Layout, array_of
+from ..nn import ranks
 from .collector import Chunk, Collector
 from .weights import Seldom
 
@@ -142,6 +143,7 @@ class Gathering:
         """The next lot of every generator; how much that is they know themselves."""
         if not self.started:
             self._offer(self.updates, wait=True)
+            self.version = self.updates
             for crew in self.crews:
                 self._launch(crew)
             self.started, self.taken = True, time.perf_counter()
@@ -155,7 +157,7 @@ class Gathering:
             crew.fresh = False
             for level, text in report.warnings:
                 LOG.log(level, f"generator {crew.number}: {text}")
-        self.agent.acted += sum(crew.lot.rows * crew.lot.envs for crew in self.crews)
+        self.agent.acted += sum(crew.lot.rows * crew.lot.envs for crew in self.crews) * ranks.count()
         self.owed = self.agent.on_policy
         if not self.owed:
             self._allow()
@@ -185,7 +187,7 @@ class Gathering:
     def _overdue(self, crew: Crew) -> str:
         """What to say of a generator that has been silent for too long; nothing if it has not been.
 
-        What is too long shows once it has reported; before, each environment may take its time to start and at every row.
+        What that is shows once it has reported; before, each environment may take its time to start and at every row.
         """
         lot, patience = crew.lot, self.settings.timeout
         limit = max(patience, SLOW * crew.slowest) if crew.proven else patience * lot.envs * (1 + lot.rows)
@@ -209,6 +211,8 @@ class Gathering:
     def publish(self, updates: int) -> None:
         """Make the agent's weights those that generators take next, if they are new and it is not too soon."""
         self.updates = updates
+        if not self.started:  # the first weights go with the first leave
+            return
         if updates != self.version and (self.owed or self.publishing.due):
             with self.publishing.timed():
                 if self._offer(updates, wait=self.owed):

@@ -57,6 +57,8 @@ class Orders:
     """Builds its environments and its agent."""
     lot: Lot
     weights: WeightsPlan
+    team: int = 1
+    """How many generators act for all that learn together."""
     store: Callable[[], EpisodeStore] | None = None
     """Where it writes its episodes."""
 
@@ -86,7 +88,7 @@ class Generator:
         rows, weights = files
         self.slots = slots_of(orders.lot, mmap.mmap(rows, slots_size(orders.lot)))
         self.weights = Weights(orders.weights, weights, mmap.mmap(weights, orders.weights.size()))
-        self.generators = orders.weights.readers
+        self.team = orders.team
         self.news = collect_warnings()
         self.collector = orders.make()
         if orders.store is not None:
@@ -118,13 +120,13 @@ class Generator:
         self.collector.buffer = slot
         chunk = self.collector.collect(self.lot.rows)
         self.weights.release(self.number)
-        self.acted += self.lot.rows * self.lot.envs * self.generators
+        self.acted += self.lot.rows * self.lot.envs * self.team
         return chunk
 
     def take_weights(self, agent: Agent) -> None:
         """Act with the newest weights from now on: in place where that is possible, else with a copy of them."""
         tensors = agent.published()
-        if tensors and tensors[0].is_cuda and not self.loading.due:
+        if tensors and tensors[0].is_cuda and not agent.on_policy and not self.loading.due:
             return
         with self.loading.timed():
             newest, version = self.weights.take(self.number)

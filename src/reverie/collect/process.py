@@ -18,6 +18,7 @@ from ..config.schema import EnvsConfig
 from ..data.rows import Batch
 from ..envs.crew import CLOSING, Lost
 from ..envs.memory import SharedBlock
+from ..nn import ranks
 from .gathering import Crew, Gathering, Lot, Make, MakeStore
 from .generator import FILL, Orders, serve, slots_of, slots_size
 from .nursery import BROKEN, Nursery
@@ -108,7 +109,8 @@ class ProcessCollector(Gathering):
         self.weights.release(crew.number)  # a generator that died may have held some
         self.weights.acted.fill_(self.agent.acted)
         make = partial(self.make, crew.number, crew.lot.envs, crew.lives)
-        crew.launch(Orders(crew.number, make, crew.lot, self.plan, self.store), self.block)
+        team = len(self.crews) * ranks.count()
+        crew.launch(Orders(crew.number, make, crew.lot, self.plan, team, self.store), self.block)
         for _ in range(crew.lot.ahead):
             crew.allow()
 

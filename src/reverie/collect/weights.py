@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import fcntl
+import logging
 import mmap
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +17,8 @@ from torch import Tensor
 
 from ..data.storage import Layout
 from .shared import bytes_of, tensors_over
+
+LOG = logging.getLogger("reverie")
 
 COPIES = 3
 """One that is the newest, one that some still act with, one to be written."""
@@ -71,7 +76,11 @@ class Weights:
 
     def lock_pages(self) -> None:
         """Let a GPU write here by itself while the learner goes on; where that cannot be, the learner waits for it."""
-        self.locked = not int(torch.cuda.cudart().cudaHostRegister(self.address, self.size, 0))
+        code = int(torch.cuda.cudart().cudaHostRegister(self.address, self.size, 0))
+        self.locked = not code
+        if code:
+            forget_error()
+            LOG.warning(f"memory of the weights is not locked (CUDA error {code}): publishing makes the learner wait")
 
     def unlock_pages(self) -> None:
         """Undo `lock_pages`, once nothing is on its way here."""
@@ -134,6 +143,12 @@ class Weights:
             yield
         finally:
             fcntl.lockf(self.file, fcntl.LOCK_UN)
+
+
+def forget_error() -> None:
+    """Take CUDA's last error, which the next kernel would raise as its own; torch has no call for that."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(f"libcudart.so.{str(torch.version.cuda).partition('.')[0]}").cudaGetLastError()
 
 
 class Seldom:
