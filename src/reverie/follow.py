@@ -15,14 +15,14 @@ from .agents.base import Mode
 from .build import device_of, make_agent, make_stream
 from .config.schema import Config
 from .log.logger import Sink
-from .log.sinks.jsonl import GuestSink
+from .log.sinks.jsonl import GuestSink, evaluated_steps
 from .log.sinks.tensorboard import TensorBoardSink
 from .log.sinks.videos import VideosSink
 from .log.video import Clip, reel
 from .reopened import uncompiled
 from .training import checkpoint
 from .training.evaluate import Evaluation, Evaluator
-from .training.folder import in_use
+from .training.folder import LOCK, in_use
 
 LOOK = 0.5
 """Seconds between two looks for a candidate."""
@@ -67,10 +67,12 @@ def follow(config: Config, folder: Path) -> Iterator[tuple[int, dict[str, float]
 def candidates(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """What the run in a folder puts down to be evaluated, each once; those that came too fast are passed over."""
     path = folder / checkpoint.FOLDER / f"{CANDIDATE}.pt"
-    last = -1
+    last, seen = -1, _left_over(folder, path)
     while True:
         active = in_use(folder)  # before looking, so that the last one is not missed
-        saved = checkpoint.load(path) if path.exists() else None
+        mark = _mark(path)
+        saved = checkpoint.load(path) if mark not in (None, seen) else None
+        seen = mark
         if saved is not None and saved["counters"]["step"] != last:
             last = saved["counters"]["step"]
             yield path, saved
@@ -78,6 +80,24 @@ def candidates(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
             return
         else:
             time.sleep(LOOK)
+
+
+def _mark(path: Path) -> tuple[int, int] | None:
+    """What tells a file from a later one of its name: when it was written, and its size; None where there is none."""
+    if not path.exists():
+        return None
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _left_over(folder: Path, path: Path) -> tuple[int, int] | None:
+    """The mark of a candidate that is not to be played: the run has been resumed since, or it has been played."""
+    mark, lock = _mark(path), _mark(folder / LOCK)
+    if mark is None or lock is None or mark >= lock:
+        return None
+    if in_use(folder):  # it may be of a step that the run was set back from
+        return mark
+    return mark if checkpoint.load(path)["counters"]["step"] in evaluated_steps(folder / "metrics.jsonl") else None
 
 
 def write(sinks: list[Sink], counters: dict[str, float], result: Evaluation) -> None:

@@ -90,6 +90,12 @@ def cut_after(path: Path, step: int) -> None:
     partial.replace(path)
 
 
+def evaluated_steps(path: Path) -> set[int]:
+    """The steps whose evaluation is in a file; none where there is no file."""
+    lines = map(parsed, path.read_bytes().splitlines()) if path.exists() else ()
+    return {found["step"] for found in lines if found is not None and "eval/mean_return" in found}
+
+
 def parsed(text: bytes) -> dict[str, Any] | None:
     """The object on a line, or None where it is not one of ours."""
     try:
