@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import logging
-import os
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from ..config.errors import UserError
 from ..data.episode_file import UNREADABLE, Title, Titles, decode, encode, reason
 from ..data.episodes import Damage, checked, listed
 from ..data.rows import Rows
-from .sinks.mlflow import client, first_line, installed
+from .sinks.mlflow import client, first_line, installed, told
 
 LOGGER = logging.getLogger("reverie")
 
@@ -25,6 +22,11 @@ ARRIVAL = 60.0
 """Seconds that an artifact may take to be whole: a server may show it while it still writes it."""
 PAUSE = 1.0
 """Seconds after which an older one that is not whole is read again: it may have been sent late, or clocks differ."""
+AWAY = 30.0
+"""Seconds for which a server that has not answered is left alone."""
+HASTE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""How MLflow asks it: by itself it would try for minutes, and whoever writes has to act meanwhile."""
+QUIET = {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
 KEPT = 1 << 30
 """Bytes of episodes that are kept while the server does not answer; beyond that the oldest are dropped."""
 
@@ -32,8 +34,9 @@ KEPT = 1 << 30
 class MlflowStore:
     """Episodes under `episodes/` of a run, each an artifact. Nothing is ever removed: a server keeps what it has.
 
-    While the server does not answer, episodes wait in memory and go with the next write or `send`, and there is
-    nothing to read. What a writer that died left half-sent is no whole file, and is skipped like any damaged one.
+    While the server does not answer, episodes wait in memory and go with a write some seconds later, or with `send`;
+    and there is nothing to read. What a writer that died left half-sent is no whole file, and is skipped like any
+    damaged one.
     """
 
     def __init__(self, uri: str, run_id: str, compress: bool = True) -> None:
@@ -42,6 +45,8 @@ class MlflowStore:
         self.titles = Titles()
         self.waiting: dict[str, bytes] = {}
         """Files that are still to be sent."""
+        self.away = float("-inf")
+        """When the server last did not answer."""
         mlflow = installed()
         try:
             self._client = client(mlflow, uri)
@@ -62,32 +67,40 @@ class MlflowStore:
         file = io.BytesIO()
         encode(file, episode, self.compress)
         self.waiting[name] = file.getvalue()
-        self.send()
+        if time.monotonic() - self.away >= AWAY:
+            self.send()
+        else:
+            self._make_room()
         return name
 
     def send(self) -> bool:
         """Send what waits, oldest first; whether all of it is with the server."""
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, told(**HASTE):
             for name in list(self.waiting):
                 path = Path(folder) / name
                 path.write_bytes(self.waiting[name])
                 try:
                     self._client.log_artifact(self.run_id, str(path), PLACE)
                 except Exception as error:  # MLflow raises many kinds, and none of them is worth ending a run for
+                    self.away = time.monotonic()
                     self._warn(error, f"{len(self.waiting)} episodes wait for it")
                     break
                 path.unlink()
                 del self.waiting[name]
+        self._make_room()
+        return not self.waiting
+
+    def _make_room(self) -> None:
         while sum(map(len, self.waiting.values())) > KEPT:
             lost = next(iter(self.waiting))
             del self.waiting[lost]
             LOGGER.warning("MLflow: no room to keep more: episode %s is lost", lost)
-        return not self.waiting
 
     def names(self) -> list[str]:
         """The episodes there are, newest last; none while the server does not answer."""
         try:
-            found = self._client.list_artifacts(self.run_id, PLACE)
+            with told(**HASTE):
+                found = self._client.list_artifacts(self.run_id, PLACE)
         except Exception as error:  # as above
             self._warn(error, "no episodes are read now")
             return []
@@ -116,21 +129,8 @@ class MlflowStore:
         return None
 
     def _fetched(self, name: str) -> bytes:
-        with tempfile.TemporaryDirectory() as folder, without_bars():
+        with tempfile.TemporaryDirectory() as folder, told(**QUIET, **HASTE):
             return Path(self._client.download_artifacts(self.run_id, f"{PLACE}/{name}", folder)).read_bytes()
 
     def _warn(self, error: Exception, consequence: str) -> None:
         LOGGER.warning("MLflow: %s: %s", first_line(error), consequence)
-
-
-@contextlib.contextmanager
-def without_bars() -> Iterator[None]:
-    """Keep MLflow from drawing a bar for every file, which it must be told in the environment."""
-    switch = "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"
-    before = os.environ.get(switch)
-    os.environ[switch] = before or "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[switch]

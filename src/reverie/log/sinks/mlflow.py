@@ -110,14 +110,20 @@ def client(mlflow: Any, uri: str) -> Any:
     """A client of a tracking address; a folder is allowed, which newer versions must be told in the environment."""
     if "://" in uri and not uri.startswith("file:"):
         return mlflow.tracking.MlflowClient(tracking_uri=uri)
-    switch = "MLFLOW_ALLOW_FILE_STORE"
-    before = os.environ.get(switch)
-    os.environ[switch] = before or "true"
-    try:
+    with told(MLFLOW_ALLOW_FILE_STORE="true"):
         return mlflow.tracking.MlflowClient(tracking_uri=uri)
+
+
+@contextlib.contextmanager
+def told(**values: str) -> Iterator[None]:
+    """Inside, MLflow finds these in the environment, where it looks for settings; the user's own come first."""
+    ours = {name: value for name, value in values.items() if not os.environ.get(name)}
+    os.environ.update(ours)
+    try:
+        yield
     finally:
-        if before is None:
-            del os.environ[switch]
+        for name in ours:
+            del os.environ[name]
 
 
 def first_line(error: Exception) -> str:
