@@ -148,14 +148,14 @@ def parsed() -> argparse.Namespace:
     """What to measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", default=["atari", "dmc_proprio"], help="presets of Dreamers")
-    parser.add_argument("--generators", nargs="+", type=int, default=[1, 2, 4, 8, 16])
+    parser.add_argument("--generators", nargs="+", type=int, default=[1, 2, 4, 8, 16], help="numbers to try")
     parser.add_argument("--envs", type=int, default=4, help="environments of each generator")
     parser.add_argument("--rows", type=int, default=16, help="rows that travel together")
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long each rate is measured")
     parser.add_argument("--device", default="cpu", help="where generators act")
     parser.add_argument("--learner", default="auto", help="where the learner learns; none leaves it out")
     parser.add_argument("--fast", default="graph", help="how updates run; auto compiles them, which takes a minute")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print all figures as one JSON object, too")
     return parser.parse_args()
 
 

@@ -96,7 +96,7 @@ def of_rank(config: Config) -> Config:
     if not number:
         return config
     run = replace(config.run, eval_every=0, eval_at_end=False, goal=None, stop_at=None)
-    log = replace(config.log, tensorboard=False, mlflow=False, wandb=False)
+    log = replace(config.log, tensorboard=False, wandb=False)
     return replace(config, logdir=f"{logdir}/rank-{number}", run=run, log=log)
 
 
@@ -137,7 +137,7 @@ def make_logger(config: Config, folder: Path, parts: Parts, resume_step: int | N
     sinks: list[Sink] = [JsonlSink(folder / "metrics.jsonl", resume_step), VideosSink(folder / "videos")]
     if config.log.tensorboard:
         sinks.append(TensorBoardSink(folder, resume_step, (folder / store.NAME).read_text()))
-    if config.log.mlflow:
+    if config.log.mlflow and not ranks.number():  # the others' episodes go into the first one's run
         sinks.append(MlflowSink(folder, config.log, flattened(config)))
     if config.log.wandb:
         sinks.append(WandbSink(folder, config.log, flattened(config)))
@@ -198,7 +198,7 @@ def make_training_stream(config: Config) -> RowStream:
     """The environments of a run; of those that generators have, one for its spaces, closed."""
     if config.collect.mode == "inline" and config.store.live:
         return make_stream(config)
-    if config.envs.backend == "process":
+    if config.envs.backend == "process" and config.store.live:
         raise UserError("--envs.backend process is for --collect.mode inline: generators step environments themselves")
     with closing(make_stream(replace(config, envs=replace(config.envs, backend="serial")), count=1)) as stream:
         return stream
@@ -227,6 +227,8 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
         if settings.device == "cuda":
             raise UserError("--collect.device cuda is for --collect.mode process: actors of Ray act on CPUs")
         return RayCollector(agent, make, lots, config.envs, place, connected(settings.address))
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("--collect.device cuda: torch sees no GPU here; use --collect.device cpu")
     return ProcessCollector(agent, make, lots, config.envs, place)
 
 
@@ -249,6 +251,7 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
     step = saved["counters"]["step"] if saved else 0 if resume else None
     logger = make_logger(config, folder, parts, step, quiet)
     if config.store.write != "off":
+        ranks.wait()  # until the first has an MLflow run
         parts.collector.record(written_store(config, folder))
     run = Run(
         folder=folder,

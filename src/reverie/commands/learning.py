@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import names, owners, store
-from ..config.arguments import parse_sweep, parse_train
+from ..config.arguments import TrainArguments, parse_sweep, parse_train
 from ..config.errors import UserError
 from ..config.options import replaced
 from ..config.presets import DEFAULT, stacked
@@ -50,7 +50,9 @@ def train(words: list[str]) -> int:
 
 def launch(words: list[str]) -> int:
     """Train with generators and an evaluator in processes of their own."""
-    words = ["--collect.mode", "process", *words]
+    arguments, values = parse_train(words)
+    if stacked(arguments.configs, stored_of(arguments, values)).collect.mode == "inline":
+        words = ["--collect.mode", "process", *words]
     config, _ = resolve(words)
     from ..build import with_logdir
     from ..tools.launch import Team
@@ -96,11 +98,16 @@ def program(name: str) -> str:
 def resolve(words: list[str]) -> tuple[Config, bool]:
     """The configuration that the words of `train` make, and whether to resume."""
     arguments, values = parse_train(words)
+    return configured(arguments.configs, values, stored_of(arguments, values)), arguments.resume
+
+
+def stored_of(arguments: TrainArguments, values: dict[str, Any]) -> Config | None:
+    """The configuration of the run to resume; None for a new one."""
     if not arguments.resume:
-        return configured(arguments.configs, values), False
+        return None
     if not values.get("logdir"):
         raise UserError("--resume needs --logdir: the folder of the run to continue")
-    return configured(arguments.configs, values, store.load(Path(values["logdir"]))), True
+    return store.load(Path(values["logdir"]))
 
 
 def configured(presets: tuple[str, ...], values: dict[str, Any], stored: Config | None = None) -> Config:

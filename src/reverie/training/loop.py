@@ -192,6 +192,7 @@ class Run:
             if anew:
                 self.rehearsal.replay.sever()
         self.best, self.evaluated, self.evaluation = saved["best"], saved["evaluated"], saved["evaluation"]
+        self.collector.publish(self.counters.updates)
 
     def follow_first(self) -> None:
         """Stand where the first of the processes stands that learn together: a kill may part them between two saves."""

@@ -14,6 +14,7 @@ from ..data.episodes import EpisodeStore, FolderStore
 from ..data.storage import Layout
 from ..log.episodes_mlflow import MlflowStore
 from ..log.sinks.mlflow import RUN_FILE
+from ..nn import ranks
 from .feed import Feed
 
 LOT = 10_000
@@ -43,11 +44,12 @@ def check_stores(config: Config) -> None:
 
 
 def written_store(config: Config, folder: Path) -> Callable[[], EpisodeStore]:
-    """Makes the store that a run writes to; its MLflow run must exist."""
+    """Makes the store that a run writes to; its MLflow run must exist, or that of the first that learns along."""
     settings = config.store
     if settings.write == "mlflow":
-        uri = config.log.mlflow_uri or (folder.absolute() / "mlruns").as_uri()
-        return partial(MlflowStore, uri, (folder / RUN_FILE).read_text().strip(), settings.compress)
+        first = folder.parent if ranks.number() else folder
+        uri = config.log.mlflow_uri or (first.absolute() / "mlruns").as_uri()
+        return partial(MlflowStore, uri, (first / RUN_FILE).read_text().strip(), settings.compress)
     place = Path(settings.folder or folder / "episodes").absolute()
     return partial(FolderStore, place, settings.keep, settings.compress)
 
