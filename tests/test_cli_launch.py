@@ -8,6 +8,10 @@ import sys
 
 import torch
 
+import reverie
+from reverie.commands import learning as commands
+from reverie.config import store
+from reverie.tools.launch import Team
 from reverie.training.folder import in_use
 
 OPTIONS = ["--configs", "cartpole_ppo", "debug", "--generators", "2", "--envs.count", "2", "--run.eval_videos", "0"]
@@ -30,6 +34,16 @@ def test_a_launched_run_is_trained_evaluated_and_labelled(tmp_path):
     best = torch.load(tmp_path / "run" / "checkpoints" / "best.pt", weights_only=True)
     assert best["best"] == max(evaluations.values())
     assert list((tmp_path / "run" / "evaluator").glob("events*"))
+
+
+def test_generators_are_processes_unless_the_run_has_others(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(Team, "lead", lambda self, learner, *rest: said.append(learner) or 0)
+    store.save(reverie.configure("cartpole_ppo", collect__mode="ray"), tmp_path)
+    assert (
+        commands.launch(["--configs", "cartpole_ppo"]) == commands.launch(["--resume", "--logdir", str(tmp_path)]) == 0
+    )
+    assert [words[words.index("train") + 1 :][:2] == ["--collect.mode", "process"] for words in said] == [True, False]
 
 
 def test_a_launched_run_stops_at_ctrl_c_with_everything_saved(tmp_path):

@@ -26,7 +26,10 @@ def test_a_dreamer_learns_at_its_ratio_and_goes_on_after_a_stop(tmp_path):
     last = lines(tmp_path / "run")[-1]
     assert last["collect/rows_per_second"] > 0 and last["collect/lag"] >= 0 and last["episode/return"] == 55
     assert 0 <= last["collect/learner_waited"] <= 1
+    before = torch.load(tmp_path / "run" / "checkpoints" / "latest.pt", weights_only=True)["counters"]["updates"]
     second = reverie.train(replaced(config, {"run.steps": 500}), resume=True, quiet=True)
+    lags = [line["collect/lag"] for line in lines(tmp_path / "run") if line["step"] > first.step]
+    assert lags and max(lags) < before  # what acts first is known to be of the checkpoint
     third = reverie.train(replaced(config, {"run.steps": 600, "collect.mode": "inline"}), resume=True, quiet=True)
     assert 500 <= second.step < 530 and 600 <= third.step < 605
     saved = torch.load(tmp_path / "run" / "checkpoints" / "latest.pt", weights_only=True)

@@ -18,6 +18,7 @@ import reverie
 from reverie.build import make_parts
 from reverie.collect.gathering import Report
 from reverie.config.errors import UserError
+from reverie.nn import ranks
 
 ROWS, ENVS = 4, 3
 
@@ -97,10 +98,12 @@ def test_a_run_goes_on_when_the_process_that_forks_is_killed(caplog):
         assert nursery.process.is_alive() and nursery.process.pid != forks and not any(map(alive, old))
 
 
-def test_generators_wait_for_the_learner_and_act_with_what_it_publishes():
+def test_generators_wait_for_the_learner_and_act_with_what_it_publishes(monkeypatch):
     with parts_of("dreamer_v3", "debug", collect__ahead=2, replay__prefill=0) as parts:
         collector, agent = parts.collector, parts.agent
+        monkeypatch.setattr(ranks, "count", lambda: 2)
         assert collector.collect(1).metrics["collect/lag"] == 0
+        assert agent.acted == 2 * ROWS * ENVS  # those of the other that learns along, too
         time.sleep(2)
         assert all(each.poll(0) for each in (g.pipe for g in collector.crews))
         for parameter in agent.behavior.actor[-1].parameters():
