@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import torch
 import reverie
 from reverie.cli import main
 from reverie.envs.registry import Suite
+
+# started in the background, a program ignores Ctrl-C, and so would all those that tests start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
