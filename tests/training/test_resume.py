@@ -45,6 +45,8 @@ DREAMERS = {
     ),
     "dream_ppo": ("dreamer_v3", {"agent.policy": "imagined_ppo", "ppo.minibatch": 32}),
 }
+STRADDLED = ("first_explorer",)
+"""Cases whose last line is of updates before and after the stop: means that are pending then are not saved."""
 
 
 def config_of(folder, case, presets=("debug",)):
@@ -116,8 +118,9 @@ def test_a_resumed_dreamer_equals_the_uninterrupted_one(tmp_path, name):
     assert states[0]["counters"]["updates"] > 10
     lines = [(tmp_path / each / "metrics.jsonl").read_text().splitlines() for each in ("whole", "half")]
     losses = [[json.loads(line).get("world/vector_loss") for line in each] for each in lines]
-    assert len(losses[0]) == len(losses[1])  # a line that both parts gave to tells the mean of the second
-    assert losses[0][0] == losses[1][0] is not None
+    assert len(losses[0]) == len(losses[1]) and losses[0][-1] is not None
+    same = len(losses[0]) - (name in STRADDLED)
+    assert same and losses[0][:same] == losses[1][:same]
 
 
 def started(folder: Path, *more: str) -> subprocess.Popen:

@@ -11,7 +11,6 @@ import pickle
 import random
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,10 +19,9 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from ..agents.base import Agent
-from ..config.errors import UserError
 from ..data.episodes import EpisodeStore
 from ..data.rows import Batch
-from ..envs.worker import answer, collect_warnings, end_with_parent
+from ..envs.worker import collect_warnings, end_with_parent, reporting
 from .collector import Chunk, Collector
 from .gathering import Lot, Report
 from .shared import bytes_of, tensors_over, with_lead
@@ -66,16 +64,10 @@ class Orders:
 def serve(pipe: Connection, orders: Orders, files: list[int]) -> None:
     """Collect until the learner closes the pipe or is gone."""
     threading.Thread(target=end_with_parent, daemon=True).start()
-    try:
+    with reporting(pipe):
         generator = Generator(pipe, orders, files)
         with closing(generator.collector):
             generator.serve()
-    except UserError as error:
-        answer(pipe, "user_error", str(error))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass
-    except Exception:
-        answer(pipe, "bug", traceback.format_exc())
 
 
 class Generator:

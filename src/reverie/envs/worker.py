@@ -18,7 +18,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -57,16 +57,24 @@ def serve(pipe: Connection, orders: bytes) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     slots: dict[int, Slot] = {}
     try:
-        Worker(pipe, pickle.loads(orders), slots).serve()
+        with reporting(pipe):
+            Worker(pipe, pickle.loads(orders), slots).serve()
+    finally:
+        for slot in slots.values():
+            slot.close()
+
+
+@contextlib.contextmanager
+def reporting(pipe: Connection) -> Iterator[None]:
+    """Work whose errors the parent is told of, unless it has gone."""
+    try:
+        yield
     except UserError as error:
         answer(pipe, "user_error", str(error))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass
     except Exception:
         answer(pipe, "bug", traceback.format_exc())
-    finally:
-        for slot in slots.values():
-            slot.close()
 
 
 def end_with_parent() -> None:

@@ -55,9 +55,14 @@ class Scan:
         """States (B, T) of a window and the parameters of their latents."""
         # steps first, so that every step's tensors lie together
         first, act, seen, shake = (x.transpose(0, 1).contiguous() for x in (is_first, acted, embedded, noise))
-        found = Reverse.apply(self, start.detach(), (first, shake), act, seen, *self.weights.values())
+        operation = self.operation(is_first, acted, embedded)
+        found = operation.apply(self, start.detach(), (first, shake), act, seen, *self.weights.values())
         deter, stoch, params = (x.transpose(0, 1) for x in found)
         return State(deter, stoch), params
+
+    def operation(self, is_first: Tensor, acted: Tensor, embedded: Tensor) -> type[torch.autograd.Function]:
+        """What runs over a window (B, T, ...) and back."""
+        return Reverse
 
 
 class Reverse(torch.autograd.Function):

@@ -60,16 +60,9 @@ class PersistentScan(Scan):
         found = {name: halved[f"rssm.{theirs}"].contiguous() for name, theirs in PRODUCTS.items()}
         return found | {name: self.weights[f"rssm.{theirs}"].detach() for name, theirs in VECTORS.items()}
 
-    def __call__(
-        self, start: State, is_first: Tensor, acted: Tensor, embedded: Tensor, noise: Tensor
-    ) -> tuple[State, Tensor]:
-        """States (B, T) of a window and the parameters of their latents."""
-        if not self.fits(is_first, acted, embedded):
-            return super().__call__(start, is_first, acted, embedded, noise)
-        first, act, seen, shake = (x.transpose(0, 1).contiguous() for x in (is_first, acted, embedded, noise))
-        found = Persistent.apply(self, start.detach(), (first, shake), act, seen, *self.weights.values())
-        deter, stoch, params = (x.transpose(0, 1) for x in found)
-        return State(deter, stoch), params
+    def operation(self, is_first: Tensor, acted: Tensor, embedded: Tensor) -> type[torch.autograd.Function]:
+        """The kernels, where they fit."""
+        return Persistent if self.fits(is_first, acted, embedded) else super().operation(is_first, acted, embedded)
 
 
 class Persistent(torch.autograd.Function):
