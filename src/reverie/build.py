@@ -24,6 +24,7 @@ from .collect.collector import Collector, Idle, Source
 from .collect.gathering import lots_of
 from .collect.process import ProcessCollector
 from .collect.ray import RayCollector, connected
+from .collect.understudy import Understudy
 from .config import store
 from .config.errors import UserError
 from .config.options import flattened
@@ -52,6 +53,12 @@ from .training.opening import layout_of_rows, replay_place, size_of_agent
 from .training.rehearsal import Rehearsal
 from .training.stores import check_stores, make_feed, written_store
 from .training.threads import tune_cpu
+
+ACTING_SEED = 104_729
+"""Added to the seed for a copy of an agent that acts while the agent learns, so that they draw other numbers."""
+
+MOST_ROWS = 16
+"""Rows that such a copy collects at a time, at most."""
 
 DREAMERS = {"imagined": Dreamer, "on_policy_ppo": LatentPPO, "imagined_ppo": DreamPPO}
 """How actor and critic learn -> the agent."""
@@ -210,7 +217,7 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
     if not config.store.live:
         return Idle(count)
     if settings.mode == "inline":
-        return Collector(stream, agent, device)
+        return make_inline(config, agent, stream, device)
     generators = settings.generators or min(count, core_count() if settings.mode == "process" else count)
     if generators > count:
         raise UserError(
@@ -230,6 +237,20 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UserError("--collect.device cuda: torch sees no GPU here; use --collect.device cpu")
     return ProcessCollector(agent, make, lots, config.envs, place)
+
+
+def make_inline(config: Config, agent: Agent, stream: RowStream, device: torch.device) -> Collector:
+    """What collects in this process: beside learning where a GPU learns from replayed rows by itself."""
+    alone = device.type == "cuda" and config.run.fast != "off" and ranks.count() == 1
+    if not alone or not isinstance(agent, Dreamer) or agent.on_policy:
+        return Collector(stream, agent, device)
+    settings = config.replay
+    rows = int(settings.batch * settings.length / settings.ratio / stream.count) if settings.ratio else MOST_ROWS
+    acting = replace(config, seed=config.seed + ACTING_SEED, run=replace(config.run, fast="graph"))
+    copy = make_agent(acting, *stream.spaces, device)
+    assert isinstance(copy, Dreamer)
+    copy.only_act()
+    return Understudy(stream, agent, copy, device, min(max(1, rows), MOST_ROWS))
 
 
 def make_actor(config: Config, number: int, count: int, life: int) -> Collector:

@@ -122,7 +122,14 @@ def losses_of(agent, rows):
     """All losses of rows and the states they come from, still differentiable."""
     window = agent.window(rows)
     seen = agent.world.observe(window, agent.generator)
-    return agent.world.predictions(seen, window, agent.generator)[0] | agent._behave(seen.state, window)[0], seen.state
+    predicted, _ = agent.world.predictions(seen, window, agent.generator)
+    return predicted | behaved(agent, seen, window), seen.state
+
+
+def behaved(agent, seen, window):
+    """The losses of actor and critic."""
+    (losses, _), later = agent._behave(seen.state, window)
+    return losses | later()[0]
 
 
 def reached(loss, modules):
@@ -170,7 +177,7 @@ def test_gradients_taken_in_parts_are_those_of_all_losses_at_once(preset, space)
     window = agent.window(rows)
     agent.generator.manual_seed(0)
     seen = agent.world.observe(window, agent.generator)
-    losses = agent._behave(seen.state, window)[0] | agent.world.predictions(seen, window, agent.generator)[0]
+    losses = behaved(agent, seen, window) | agent.world.predictions(seen, window, agent.generator)[0]
     total = sum(loss.mean() for loss in losses.values())
     expected = dict(zip(weights, torch.autograd.grad(total, list(weights.values()), allow_unused=True)))
     for stepper in agent.steppers.values():
@@ -191,7 +198,7 @@ def test_boots_are_the_imagined_returns_of_the_same_rows():
     agent = agent_of()
     returns = torch.arange(B * (T - 1)).float()
     taken = []
-    agent.behavior.losses = lambda *_: (returns, {}, {})
+    agent.behavior.returned = lambda dream: torch.stack([returns] * (len(dream.reward) - 1))
     agent.behavior.replay_loss = lambda state, rows, boot, gamma: taken.append((state, boot)) or (boot, boot)
     losses_of(agent, rows_of(agent))
     state, boot = taken[0]
@@ -202,8 +209,8 @@ def test_boots_are_the_imagined_returns_of_the_same_rows():
 def test_dreams_may_start_from_the_last_rows_alone():
     agent = agent_of(behavior__starts=3)
     starts = []
-    learned = agent.behavior.losses
-    agent.behavior.losses = lambda world, start, *more: starts.append(start) or learned(world, start, *more)
+    learned = agent.behavior.foreseen
+    agent.behavior.foreseen = lambda world, start, *more: starts.append(start) or learned(world, start, *more)
     losses, state = losses_of(agent, rows_of(agent))
     assert torch.equal(starts[0].deter, state.deter[:, -3:].flatten(0, 1))
     assert losses["actor"].shape == (4, B * 3) and losses["replay_critic"].shape == (B, 2)

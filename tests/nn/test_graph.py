@@ -53,3 +53,17 @@ def test_other_shapes_get_graphs_of_their_own_and_failures_fall_back(caplog):
     for _ in range(graph.WARMUP + 2):
         assert waiting({"x": torch.ones(2, device="cuda")})["y"].sum() == 4
     assert waiting.failed and "without a GPU graph" in caplog.text
+
+
+@needs_gpu
+def test_generators_draw_on_after_a_capture_that_failed():
+    own = torch.Generator("cuda").manual_seed(3)
+    like = torch.Generator("cuda").manual_seed(3)
+    waiting = Graphed(
+        lambda inputs: {"y": torch.rand(2, generator=own, device="cuda") * inputs["x"].sum().item()}, [own]
+    )
+    for _ in range(graph.WARMUP + 2):
+        expected = torch.rand(2, generator=like, device="cuda")
+        torch.testing.assert_close(waiting({"x": torch.ones(1, device="cuda")})["y"], expected)
+    assert waiting.failed
+    torch.randn(3, device="cuda")

@@ -42,7 +42,7 @@ class Imagined:
 class Behavior(nn.Module):
     """A policy, the value of states under it, and how both learn."""
 
-    heavy: ClassVar[tuple[str, ...]] = ("foresee", "judged", "replay_loss")
+    heavy: ClassVar[tuple[str, ...]] = ("foresee", "returned", "judged", "replay_loss")
     """Methods that an update spends its time in."""
     limit = math.inf
     """Largest magnitude of the policy's outputs."""
@@ -129,19 +129,27 @@ class Behavior(nn.Module):
         self, world: WorldModel, start: State, is_terminal: Tensor, generator: torch.Generator
     ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Imagined returns (B,) at a start (B,), the losses (H, B) of actor and critic, and metrics."""
+        dream, returns = self.foreseen(world, start, is_terminal, generator)
+        return returns[0].detach(), *self.judged(dream, returns)
+
+    def foreseen(
+        self, world: WorldModel, start: State, is_terminal: Tensor, generator: torch.Generator
+    ) -> tuple[Imagined, Tensor]:
+        """Dreams from a start (B,), and their returns (H, B)."""
         dream = self.imagine(world, start.detach(), generator)
-        cont = dream.cont
         if self.config.true_start:
             first = (~is_terminal).float().unsqueeze(0) * world.gamma
-            cont = torch.cat([first, cont[1:]])
-        return self.judged(replace(dream, cont=cont))
+            dream = replace(dream, cont=torch.cat([first, dream.cont[1:]]))
+        return dream, self.returned(dream)
 
-    def judged(self, dream: Imagined) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """Imagined returns (B,) at the start of dreams, the losses (H, B) of actor and critic, and metrics."""
+    def returned(self, dream: Imagined) -> Tensor:
+        """The returns (H, B) of dreams."""
+        returned = arrival_return if self.config.arrival else lambda_return
+        return returned(dream.reward, dream.value, dream.cont, torch.full_like(dream.cont, self.config.lam))
+
+    def judged(self, dream: Imagined, returns: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The losses (H, B) of actor and critic by dreams and their returns, and metrics."""
         config, cont = self.config, dream.cont
-        trace = torch.full_like(cont, config.lam)
-        returned = arrival_return if config.arrival else lambda_return
-        returns = returned(dream.reward, dream.value, cont, trace)  # (H, B)
         weight = survival(cont).detach()
         feature = dream.feature.detach()
         actor, entropy = self._actor_loss(dream, feature, returns, weight)
@@ -158,7 +166,7 @@ class Behavior(nn.Module):
             "imagined_cont": cont.detach().mean(),
             "return_range": self.range.range,
         }
-        return returns[0].detach(), losses, metrics
+        return losses, metrics
 
     def _actor_loss(self, dream: Imagined, feature: Tensor, returns: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of every action (what followed it, as an advantage or through the dynamics) and its entropy."""

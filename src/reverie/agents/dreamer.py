@@ -25,7 +25,7 @@ from .base import Learned, restore_random
 from .behavior import between
 from .compiled import hasten, manner, persist
 from .filterer import Calculation, Filterer, Memory
-from .lesson import Lesson, Told, descend, named, stepper_of
+from .lesson import Later, Lesson, Told, descend, named, stepper_of
 from .windows import refreshed
 
 
@@ -47,7 +47,7 @@ class Dreamer(Filterer):
         self.register_buffer("failed", torch.zeros((), dtype=torch.int64, device=device))
         self.lessons = self._lessons()
         self.updating: dict[str, Calculation] = {name: partial(self._update, name=name) for name in self.lessons}
-        self.beside = Beside()
+        self.beside, self.after = Beside(), Beside()
         self._quicken(config.run.fast)
 
     def _quicken(self, fast: str) -> None:
@@ -55,12 +55,16 @@ class Dreamer(Filterer):
         fast = manner(fast, self.device)
         if fast in ("compile", "shared"):
             hasten(self.world, self.policies.values(), self.steppers.values())
-            self.beside = Beside(self.device)
+            self.beside, self.after = Beside(self.device), Beside(self.device)
         if fast == "compile" and self.device.type == "cuda":
             persist(self.world.rssm, self.replay.batch // ranks.count(), self.in_half)
         if self.device.type == "cuda" and fast != "off" and ranks.count() == 1:
             self.updating = {name: Graphed(update, [self.generator]) for name, update in self.updating.items()}
-            self.acting = {name: Graphed(act, [self.generator]) for name, act in self.acting.items()}
+            self.acting = {name: Graphed(act, [self.generator], urgent=True) for name, act in self.acting.items()}
+
+    def only_act(self) -> None:
+        """Let go of what learning alone needs: this agent is a copy to act with."""
+        self.steppers, self.lessons, self.updating = {}, {}, {}
 
     def _steppers(self, optim: OptimConfig) -> dict[str, Stepper]:
         world, actor, critic = self.world, self.behavior.actor, self.behavior.critic
@@ -120,7 +124,8 @@ class Dreamer(Filterer):
     def _differentiate(self, window: Window, lesson: Lesson) -> tuple[State, dict[str, Tensor], dict[str, Tensor]]:
         """States of a window, the losses of a lesson, whose gradients are left with the weights, and metrics.
 
-        What is predicted from the states and what is dreamt from them meet nowhere else, so a GPU may do both at once.
+        What is predicted from the states and what is dreamt from them meet nowhere else, so a GPU may do both at once;
+        and the losses of dreams while gradients go back through the states.
         """
         with self._precision(), torch.set_grad_enabled(not lesson.still):
             seen = self.world.observe(window, self.generator)
@@ -129,8 +134,9 @@ class Dreamer(Filterer):
         dreamt, told = seen.leaves(), seen.leaves()
         self.beside.fork()
         with self._precision():
-            found, more = lesson.behave(dreamt, window)
+            (found, more), later = lesson.behave(dreamt, window)
         descend(found)
+        self.after.fork()  # now that no other gradient is on its way to the critic
         with self.beside:
             with self._precision():
                 losses, metrics = lesson.predict(told, window)
@@ -138,30 +144,39 @@ class Dreamer(Filterer):
         self.beside.join()
         if not lesson.still:
             seen.backward(dreamt, told)
-        return seen.state, losses | found, metrics | more
+        with self.after:
+            with self._precision():
+                judged, further = later()
+            descend(judged)
+        self.after.join()
+        return seen.state, losses | found | judged, metrics | more | further
 
     def _world(self, seen: Seen, window: Window) -> Told:
         """The losses of the world model's predictions, and metrics."""
         losses, metrics = self.world.predictions(seen, window, self.generator)
         return losses, named("world", metrics)
 
-    def _task(self, seen: Seen, window: Window) -> Told:
+    def _task(self, seen: Seen, window: Window) -> tuple[Told, Later]:
         """The losses of actor and critic, and metrics."""
-        losses, metrics = self._behave(seen.state, window)
-        return losses, named("train", metrics)
+        (losses, metrics), later = self._behave(seen.state, window)
 
-    def _behave(self, state: State, window: Window) -> Told:
+        def judged() -> Told:
+            losses, metrics = later()
+            return losses, named("train", metrics)
+
+        return (losses, named("train", metrics)), judged
+
+    def _behave(self, state: State, window: Window) -> tuple[Told, Later]:
         """The losses of actor and critic from the states (B, T) of a window, and metrics."""
-        ends, rows = self._ends(state, window)
-        boot, losses, metrics = self.behavior.losses(
-            self.world, ends.flat(), rows["is_terminal"].flatten(), self.generator
-        )
-        if self.behavior.config.replay_scale:
-            boot = boot.reshape(rows["is_first"].shape)
-            loss, value = self.behavior.replay_loss(ends, rows, boot, self.world.gamma)
-            losses["replay_critic"] = self.behavior.config.replay_scale * loss
+        behavior, (ends, rows) = self.behavior, self._ends(state, window)
+        dream, returns = behavior.foreseen(self.world, ends.flat(), rows["is_terminal"].flatten(), self.generator)
+        losses, metrics = {}, {}
+        if behavior.config.replay_scale:
+            boot = returns[0].detach().reshape(rows["is_first"].shape)
+            loss, value = behavior.replay_loss(ends, rows, boot, self.world.gamma)
+            losses["replay_critic"] = behavior.config.replay_scale * loss
             metrics["real_value"] = value.mean()
-        return losses, metrics
+        return (losses, metrics), partial(behavior.judged, dream, returns)
 
     def _ends(self, state: State, window: Window) -> tuple[State, Batch]:
         """The states and rows (B, starts) at the end of a window, from which dreams begin."""

@@ -38,7 +38,7 @@ TARGETS: dict[str, Callable[[Seen], Tensor]] = {
 class Explorer(Behavior):
     """Actor and critic whose reward is the disagreement of an ensemble, and the ensemble."""
 
-    heavy: ClassVar[tuple[str, ...]] = ("foresee", "judged", "studied")
+    heavy: ClassVar[tuple[str, ...]] = ("foresee", "returned", "judged", "studied")
 
     def __init__(self, world: WorldModel, actions: int, policy: Policy, config: Config, make: Layers) -> None:
         # what a dream's first state was worth on arrival is not known, as no action of the dream has led there

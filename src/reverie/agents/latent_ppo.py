@@ -25,6 +25,7 @@ from .base import Learned, Mode
 from .clipped import ClippedUpdates
 from .dreamer import Dreamer
 from .filterer import Memory
+from .lesson import Later, Told
 
 
 class WorldLearner(Dreamer):
@@ -38,8 +39,8 @@ class WorldLearner(Dreamer):
     def _steppers(self, optim: OptimConfig) -> dict[str, Stepper]:
         return {"model": Stepper(self.world.parameters(), optim.model)}
 
-    def _behave(self, state: State, window: Window) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return {}, {}
+    def _behave(self, state: State, window: Window) -> tuple[Told, Later]:
+        return ({}, {}), lambda: ({}, {})
 
     def schedule(self, progress: float) -> None:
         """Set what changes over a run."""

@@ -16,6 +16,9 @@ from .behavior import Behavior
 Told = tuple[dict[str, Tensor], dict[str, Tensor]]
 """Losses by name, and metrics."""
 
+Later = Callable[[], Told]
+"""Losses that are worked out when they are asked for, as nothing else waits for them."""
+
 TRAINED = ("actor", "critic", "replay_critic")
 """Losses of the behaviour; those of the explorer begin with `explore/`, all others are the world model's."""
 
@@ -24,8 +27,9 @@ TRAINED = ("actor", "critic", "replay_critic")
 class Lesson:
     """One kind of update."""
 
-    behave: Callable[[Seen, Window], Told]
-    """Losses of what is dreamt from the states of a window, with the metrics' whole names."""
+    behave: Callable[[Seen, Window], tuple[Told, Later]]
+    """Losses of what is dreamt from the states of a window: those that the states learn from, then those they do not.
+    Metrics have their whole names."""
     predict: Callable[[Seen, Window], Told]
     """Losses of what is predicted from them."""
     steppers: dict[str, Stepper]

@@ -5,6 +5,7 @@ World model and explorer learn what there is; the task's behaviour learns from t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,10 +20,10 @@ from ..nn.layers import Layers
 from ..nn.optim import Stepper
 from ..world.model import Seen, Window
 from .base import Learned, Mode
-from .behavior import Behavior
+from .behavior import Behavior, Imagined
 from .dreamer import Dreamer
 from .explorer import Explorer
-from .lesson import Lesson, Told, named, stepper_of
+from .lesson import Later, Lesson, Told, named, stepper_of
 
 REWARDED = ("reward", "ahead/reward")
 """Losses of the world model that know of rewards."""
@@ -104,20 +105,28 @@ class Plan2Explore(Dreamer):
         self.fitted += fits
         return learned
 
-    def venture(self, seen: Seen, window: Window) -> Told:
-        """The losses of ensemble and explorer, and metrics."""
-        ensemble, disagreement = self.explorer.study(seen, window)
+    def venture(self, seen: Seen, window: Window) -> tuple[Told, Later]:
+        """The losses of ensemble and explorer, and metrics; nothing of them reaches the states."""
         ends, rows = self._ends(seen.state, window)
-        _, losses, metrics = self.explorer.losses(
-            self.world, ends.flat(), rows["is_terminal"].flatten(), self.generator
-        )
+        dream, returns = self.explorer.foreseen(self.world, ends.flat(), rows["is_terminal"].flatten(), self.generator)
+        return ({}, {}), partial(self._ventured, seen, window, dream, returns)
+
+    def _ventured(self, seen: Seen, window: Window, dream: Imagined, returns: Tensor) -> Told:
+        ensemble, disagreement = self.explorer.study(seen, window)
+        losses, metrics = self.explorer.judged(dream, returns)
         metrics |= {"disagreement": disagreement.mean(), "imagined_disagreement": self.explorer.usual.mean}
         return named("explore", {"ensemble": ensemble} | losses), named("explore", metrics)
 
-    def _both(self, seen: Seen, window: Window) -> Told:
+    def _both(self, seen: Seen, window: Window) -> tuple[Told, Later]:
         """Those of the task's behaviour and of the explorer."""
-        (losses, metrics), (more, further) = self._task(seen, window), self.venture(seen, window)
-        return losses | more, metrics | further
+        told, task = self._task(seen, window)
+        _, venture = self.venture(seen, window)
+
+        def judged() -> Told:
+            (losses, metrics), (more, further) = task(), venture()
+            return losses | more, metrics | further
+
+        return told, judged
 
     def _rewardless(self, seen: Seen, window: Window) -> Told:
         """The losses of all predictions but those of rewards, and metrics."""

@@ -16,6 +16,7 @@ from ..data.episode_writer import LEARNERS, EpisodeWriter
 from ..data.episodes import EpisodeStore
 from ..data.rows import Batch, Episode, Rows
 from ..envs.rows import RowStream
+from .transfer import Transfer
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Collector:
     def __init__(self, stream: RowStream, agent: Agent, device: torch.device, mode: Mode = "train") -> None:
         self.stream, self.agent, self.device, self.mode = stream, agent, device, mode
         self.carry = agent.initial_carry(stream.count)
+        self.transfer = Transfer(device)
         self.buffer: Batch = {}
         self.rows: Rows = {}
         self.latest: Batch = {}
@@ -73,35 +75,36 @@ class Collector:
         taken = 0
         for t in range(steps):
             # the row a chunk ends with begins the next one and is on the device already
-            row = self._store(t, steps + 1, self.latest if t == 0 and self.latest else self.rows)
+            row = self._store(t, steps + 1, self.latest) if t == 0 and self.latest else self._take_in(t, steps + 1)
             added, self.carry = self.agent.act(row, self.carry, self.mode)
             self.stream.send(playable(added["action"], self.stream.action_space))
             self._store(t, steps + 1, added)
             self.rows = self.stream.receive()
             episodes += self.stream.finished
             taken += self.stream.count - int(self.rows["is_first"].sum())
-        self.latest = self._store(steps, steps + 1, self.rows)
+        self.latest = self._take_in(steps, steps + 1)
         if self.writer is not None:
             self.writer.add({key: rows[:-1] for key, rows in self.buffer.items()})
         return Chunk(self.buffer, episodes, taken)
 
-    def _store(self, t: int, length: int, values: Rows | Batch) -> Batch:
+    def _take_in(self, t: int, length: int) -> Batch:
+        """Copy the newest row into the buffer; its columns where the agent is."""
+        return self._store(t, length, self.transfer(self.rows), self.rows)
+
+    def _store(self, t: int, length: int, values: Batch, origin: Rows | None = None) -> Batch:
         """Copy one row's columns into the buffer; the columns where the agent is, as they stand there if that is it."""
         stored: Batch = {}
         for key, value in values.items():
-            tensor = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-            # moved before it is copied: strides survive the move, so that a GPU sorts them out and not the CPU
-            near = tensor.to(self.device)
             column = self.buffer.get(key)
             if column is None or column.shape[0] != length:
-                column = torch.empty((length, *tensor.shape), dtype=tensor.dtype, device=self.device)
+                column = torch.empty((length, *value.shape), dtype=value.dtype, device=self.device)
                 self.buffer[key] = column
             place = column[t]
-            if place.device == near.device:
-                stored[key] = place.copy_(near)
+            if place.device == value.device:
+                stored[key] = place.copy_(value)
             else:  # memory that a generator shares, while its agent is on a GPU
-                place.copy_(tensor)
-                stored[key] = near.to(place.dtype)
+                place.copy_(value if origin is None else torch.from_numpy(origin[key]))
+                stored[key] = value.to(place.dtype)
         return stored
 
     def record(self, store: Callable[[], EpisodeStore]) -> None:

@@ -27,8 +27,15 @@ class Capture:
         self.graph = torch.cuda.CUDAGraph()
         for generator in generators:
             self.graph.register_generator_state(generator)
-        with torch.cuda.graph(self.graph, stream=stream):
-            self.outputs = function(self.inputs)
+        used = (torch.cuda.default_generators[stream.device_index], *generators)
+        drawn = [generator.get_state() for generator in used]
+        try:
+            with torch.cuda.graph(self.graph, stream=stream):
+                self.outputs = function(self.inputs)
+        except RuntimeError:
+            for generator, state in zip(used, drawn):
+                renew(generator, state)
+            raise
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """The outputs, as copies: the next replay overwrites its own."""
@@ -43,8 +50,11 @@ class Graphed:
     It must do the same whatever the numbers are, never wait for the device, and draw from the given generators alone.
     """
 
-    def __init__(self, function: Callable[[Tensors], Tensors], generators: Sequence[torch.Generator]) -> None:
-        self.function, self.generators = function, generators
+    def __init__(
+        self, function: Callable[[Tensors], Tensors], generators: Sequence[torch.Generator], urgent: bool = False
+    ) -> None:
+        """What is `urgent` goes before other work that the GPU has at the same time."""
+        self.function, self.generators, self.urgent = function, generators, urgent
         self.stream: torch.cuda.Stream | None = None
         self.calls: dict[object, int] = {}
         self.captures: dict[object, Capture] = {}
@@ -73,7 +83,7 @@ class Graphed:
     @property
     def _side(self) -> torch.cuda.Stream:
         if self.stream is None:
-            self.stream = torch.cuda.Stream()
+            self.stream = torch.cuda.Stream(priority=-1 if self.urgent else 0)
         return self.stream
 
     def _warm(self, inputs: Tensors) -> Tensors:
@@ -84,6 +94,13 @@ class Graphed:
             outputs = self.function(inputs)
         current.wait_stream(self._side)
         return outputs
+
+
+def renew(generator: torch.Generator, state: Tensor) -> None:
+    """Let a generator draw again, from a state on, after a capture that failed: it would wait for its end forever."""
+    other = torch.Generator(generator.device)
+    other.set_state(state)
+    generator.graphsafe_set_state(other.graphsafe_get_state())
 
 
 def name_of(function: Callable[[Tensors], Tensors]) -> str:

@@ -117,7 +117,7 @@ class Anatomy:
     def judged(self) -> dict[str, Tensor]:
         """The losses of actor and critic on a dream."""
         with self.precision():
-            return self.behavior.judged(self.dream)[1]
+            return self.behavior.judged(self.dream, self.behavior.returned(self.dream))[0]
 
     def replay_critic(self) -> Tensor:
         """The critic's loss on replayed rows."""
@@ -128,7 +128,7 @@ class Anatomy:
         """The losses of ensemble and explorer, its dreams included."""
         assert isinstance(self.agent, Plan2Explore)
         with self.precision():
-            return self.agent.venture(Seen(self.state, self.posterior, self.embed), self.window)[0]
+            return self.agent.venture(Seen(self.state, self.posterior, self.embed), self.window)[1]()[0]
 
     def optimiser(self) -> None:
         """A step of every optimiser and of the slow critic."""
