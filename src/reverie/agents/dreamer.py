@@ -59,8 +59,9 @@ class Dreamer(Filterer):
         if fast == "compile" and self.device.type == "cuda":
             persist(self.world.rssm, self.replay.batch // ranks.count(), self.in_half)
         if self.device.type == "cuda" and fast != "off" and ranks.count() == 1:
-            self.updating = {name: Graphed(update, [self.generator]) for name, update in self.updating.items()}
-            self.acting = {name: Graphed(act, [self.generator], urgent=True) for name, act in self.acting.items()}
+            # what goes on beside an update fills up what it leaves free; environments wait for actions
+            self.updating = {name: Graphed(each, [self.generator], urgency=1) for name, each in self.updating.items()}
+            self.acting = {name: Graphed(act, [self.generator], urgency=2) for name, act in self.acting.items()}
 
     def only_act(self) -> None:
         """Let go of what learning alone needs: this agent is a copy to act with."""

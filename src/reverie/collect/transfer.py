@@ -44,6 +44,7 @@ class Transfer:
         self.here = torch.empty(sum(sizes.values()), dtype=torch.uint8, pin_memory=self.device.type == "cuda")
         self.there = torch.empty_like(self.here, device=self.device)
         self.arrived = torch.cuda.Event()
+        self.arrays, self.tensors = {}, {}
         offset = 0
         for name, value in rows.items():
             self.arrays[name] = _like(value, self.here[offset : offset + value.nbytes]).numpy()

@@ -27,7 +27,7 @@ class Understudy(Collector):
         self.weights, self.newest = copy.published(), agent.published()
         self.prompted = False
         """Whether the copy has had its weights."""
-        self.beside = Beside(device, urgent=True)
+        self.beside = Beside(device, urgency=2)
         self.filled: Batch = {}
         """The buffer of the last chunk, which may not have been read yet."""
 

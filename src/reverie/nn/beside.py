@@ -12,10 +12,10 @@ class Beside:
     done where it stands.
     """
 
-    def __init__(self, device: torch.device | None = None, urgent: bool = False) -> None:
-        """What is `urgent` goes before other work that the GPU has at the same time."""
+    def __init__(self, device: torch.device | None = None, urgency: int = 0) -> None:
+        """What is more urgent goes before other work that the GPU has at the same time."""
         on_gpu = device is not None and device.type == "cuda"
-        self.stream = torch.cuda.Stream(device, priority=-1 if urgent else 0) if on_gpu else None
+        self.stream = torch.cuda.Stream(device, priority=-urgency) if on_gpu else None
         self.entered: list[torch.cuda.StreamContext] = []
 
     def fork(self) -> None:

@@ -51,10 +51,10 @@ class Graphed:
     """
 
     def __init__(
-        self, function: Callable[[Tensors], Tensors], generators: Sequence[torch.Generator], urgent: bool = False
+        self, function: Callable[[Tensors], Tensors], generators: Sequence[torch.Generator], urgency: int = 0
     ) -> None:
-        """What is `urgent` goes before other work that the GPU has at the same time."""
-        self.function, self.generators, self.urgent = function, generators, urgent
+        """What is more urgent goes before other work that the GPU has at the same time."""
+        self.function, self.generators, self.urgency = function, generators, urgency
         self.stream: torch.cuda.Stream | None = None
         self.calls: dict[object, int] = {}
         self.captures: dict[object, Capture] = {}
@@ -83,7 +83,7 @@ class Graphed:
     @property
     def _side(self) -> torch.cuda.Stream:
         if self.stream is None:
-            self.stream = torch.cuda.Stream(priority=-1 if self.urgent else 0)
+            self.stream = torch.cuda.Stream(priority=-self.urgency)
         return self.stream
 
     def _warm(self, inputs: Tensors) -> Tensors:
