@@ -39,8 +39,8 @@ MIDDLE: dict[str, dict[str, Any]] = {
     "cpu": {"batch": 16, "length": 64, "horizon": 15, "model": "1m"},
 }
 AXES: dict[str, list[Any]] = {
-    "batch": [4, 8, 16, 32, 64],
-    "length": [16, 32, 64, 128],
+    "batch": [4, 16, 64],
+    "length": [16, 64, 128],
     "horizon": [5, 15, 30],
     "model": ["1m", "12m", "25m", "50m"],
 }
@@ -161,6 +161,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     figure, axes = plt.subplots(1, len(NAMES), figsize=(2.6 * len(NAMES), 2.7))
     for axis, (name, label) in zip(axes, NAMES.items()):
@@ -169,6 +170,8 @@ def draw(report: dict[str, Any], path: Path) -> None:
         away = [ys[-1] * (x / xs[-1]) ** (1 if name == "envs" else -1) for x in xs]
         axis.loglog(xs, away, "--", color="#999999", lw=1)
         axis.set_xticks(xs, [f"{x:.2g}" if name == "model" else f"{x:g}" for x in xs], minor=False)
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
         axis.set_xlabel(label)
         axis.set_title("steps acted upon a second" if name == "envs" else "updates a second", fontsize=8)
