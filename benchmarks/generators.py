@@ -1,9 +1,10 @@
 """Rows a second against the number of generators, what they cost the learner, and what publishing weights takes.
 
 python benchmarks/generators.py [--cases atari dmc_proprio] [--generators 1 2 4 8 16] [--envs 4] [--seconds 5]
-                                [--device cpu|cuda] [--learner auto|cpu|cuda|none] [--fast graph|auto|off] [--json]
+                                [--device cpu|cuda] [--learner auto|cpu|cuda|none] [--fast graph|auto|off] [--json FILE]
 
 Acting: generators with a Dreamer of 12m while nobody learns; each has `--envs` environments, and one core to act with.
+All are started once; while fewer are measured the others wait for leave, which takes no time.
 Learner: updates a second alone, while the generators wait; and while all of them are at work at full speed, their rows
 taken as they come and weights published. Publishing: until new weights lie in the memory that generators act from.
 """
@@ -15,6 +16,7 @@ import json
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -35,6 +37,10 @@ from reverie.training.rehearsal import Rehearsal
 WARMUP = 12
 """Updates until a GPU's graphs are captured."""
 PUBLICATIONS = 10
+SETTLING = 0.5
+"""Seconds until generators that nobody takes rows from are full and wait."""
+AHEAD = 8
+"""Updates that a GPU may be given before the oldest of them is done, so that it never has to wait for the next one."""
 
 
 def config_of(case: str, count: int, words: argparse.Namespace, device: str) -> Config:
@@ -57,16 +63,27 @@ def config_of(case: str, count: int, words: argparse.Namespace, device: str) -> 
     )
 
 
-def acting_figures(case: str, count: int, words: argparse.Namespace) -> tuple[float, float]:
-    """Rows a second of all generators together while nobody learns, and seconds to publish weights to them."""
-    with closing(make_parts(config_of(case, count, words, "cpu"))) as parts:
+def acting_figures(case: str, words: argparse.Namespace) -> tuple[dict[int, float], float]:
+    """Rows a second of so many generators together while nobody learns, and seconds to publish weights to all."""
+    with closing(make_parts(config_of(case, max(words.generators), words, "cpu"))) as parts:
+        assert isinstance(parts.collector, ProcessCollector)
         for _ in range(3):
             parts.collector.collect(1)
-        rows, begin = 0, time.perf_counter()
-        while (passed := time.perf_counter() - begin) < words.seconds:
-            rows += parts.collector.collect(1).rows["reward"][:-1].numel()
-        assert isinstance(parts.collector, ProcessCollector)
-        return rows / passed, publication_seconds(parts.collector, parts.agent)
+        seconds = publication_seconds(parts.collector, parts.agent)
+        return {count: acting_rate(parts.collector, count, words.seconds) for count in words.generators}, seconds
+
+
+def acting_rate(collector: ProcessCollector, count: int, seconds: float) -> float:
+    """Rows a second of the first generators, once those that the others had ready are in their slots."""
+    everyone, collector.crews = collector.crews, collector.crews[:count]
+    time.sleep(SETTLING)
+    for _ in range(2):
+        collector.collect(1)
+    rows, begin = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begin) < seconds:
+        rows += collector.collect(1).rows["reward"][:-1].numel()
+    collector.crews = everyone
+    return rows / passed
 
 
 def publication_seconds(collector: ProcessCollector, agent: Agent) -> float:
@@ -89,8 +106,8 @@ class Learner:
     def __init__(self, run: Run, collector: ProcessCollector, rehearsal: Rehearsal, device: torch.device) -> None:
         self.run, self.collector, self.rehearsal, self.device = run, collector, rehearsal, device
         self.rows = self.made = 0
-        needed = 2 * rehearsal.config.batch * rehearsal.config.length
-        while len(rehearsal.replay) < needed:
+        self.pending: deque[torch.cuda.Event] = deque()
+        while not rehearsal.replay.ready(rehearsal.batch, rehearsal.length):
             self.take()
 
     def take(self) -> None:
@@ -112,11 +129,18 @@ class Learner:
         while time.perf_counter() - begin < seconds:
             self.rehearsal.update(self.run.agent)
             self.made += 1
+            self.keep_pace()
             beside()
-            if self.made % 8 == 0:
-                self.synchronize()
         self.synchronize()
         return (self.made - before) / (time.perf_counter() - begin)
+
+    def keep_pace(self) -> None:
+        """Wait until a GPU has only so many updates before it."""
+        if self.device.type == "cuda":
+            self.pending.append(torch.cuda.Event())
+            self.pending[-1].record()
+            if len(self.pending) > AHEAD:
+                self.pending.popleft().synchronize()
 
     def synchronize(self) -> None:
         """Wait for a GPU."""
@@ -155,7 +179,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", help="where generators act")
     parser.add_argument("--learner", default="auto", help="where the learner learns; none leaves it out")
     parser.add_argument("--fast", default="graph", help="how updates run; auto compiles them, which takes a minute")
-    parser.add_argument("--json", action="store_true", help="print all figures as one JSON object, too")
+    parser.add_argument("--json", type=Path, help="where to leave the figures, each as soon as it is known")
     return parser.parse_args()
 
 
@@ -165,13 +189,14 @@ def main() -> None:
     found: dict[str, Any] = {"cores": os.cpu_count(), "envs": words.envs, "acting on": words.device}
     with tempfile.TemporaryDirectory() as words.folder:
         for case in words.cases:
-            found[case] = rates = {}
-            for count in words.generators:
-                rate, seconds = acting_figures(case, count, words)
-                rates[count] = rate
-                times = rate / rates[words.generators[0]] * words.generators[0]
-                line = f"{case:12} {count:3} generators {rate:8.0f} rows/s, {times:5.2f} times those of one"
-                print(f"{line}; weights published in {1000 * seconds:.1f} ms", flush=True)
+            found[case], seconds = acting_figures(case, words)
+            fewest = min(words.generators)
+            for count, rate in found[case].items():
+                times = rate / found[case][fewest] * fewest
+                print(f"{case:12} {count:3} generators {rate:8.0f} rows/s, {times:5.2f} times those of one", flush=True)
+            found[case]["publish_ms"] = 1000 * seconds
+            print(f"{case:12} weights published to {max(words.generators)} in {1000 * seconds:.1f} ms", flush=True)
+            keep(found, words.json)
         if words.learner != "none":
             case, count = words.cases[0], max(words.generators)
             found["learner"] = seen = learner_figures(case, count, words)
@@ -179,8 +204,13 @@ def main() -> None:
             print(f"{case:12} learner {seen['alone']:.2f} updates/s alone, {seen['beside']:.2f} ({kept:.1f} %) while")
             print(f"{'':12} {count} generators bring {seen['rows']:.0f} rows/s")
             print(f"{'':12} weights published from there in {seen['publish_ms']:.1f} ms")
-    if words.json:
-        print(json.dumps(found))
+            keep(found, words.json)
+
+
+def keep(found: dict[str, Any], path: Path | None) -> None:
+    """Write down what is known so far."""
+    if path:
+        path.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -127,7 +127,7 @@ def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, d
         torch.manual_seed(config.seed)
         if config.agent.name == "dreamer":
             return dreamer_of(config)(observation, action, config, device)
-        return PPO(observation, action, config.ppo, config.envs.count, config.seed, device)
+        return PPO(observation, action, config.ppo, config.envs.count, config.seed, device, config.run.fast)
 
 
 def dreamer_of(config: Config) -> type[Dreamer]:

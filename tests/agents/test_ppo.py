@@ -146,6 +146,22 @@ def test_every_option_changes_what_is_learned(name, value):
     assert not torch.equal(learned(base, rows), learned(replace(base, **{name: value}), rows))
 
 
+def test_what_changes_over_a_run_may_be_a_tensor_as_gpu_graphs_need_it():
+    base = replace(SMALL, lr_anneal=True, clip_anneal=True, clip=0.05, epochs=4)
+    plain, graphed = agent_of(config=base), agent_of(config=base)
+    graphed.clip, graphed.optimizer.lr = torch.tensor(base.clip), torch.tensor(base.lr)
+    rows = rollout_of(agent_of(config=base))
+    for agent in (plain, graphed):
+        agent.restore(copy.deepcopy(agent.save()))
+        agent.schedule(0.5)
+        metrics = agent.learn_rollout(rows).metrics
+        assert metrics["train/lr"].item() == pytest.approx(base.lr / 2)
+        agent.schedule(0.9)
+        assert metrics["train/lr"].item() == pytest.approx(base.lr / 2)
+        agent.learn_rollout(rows)
+    torch.testing.assert_close(weights(plain), weights(graphed))
+
+
 def test_normalised_observations_are_frozen_inside_a_rollout():
     agent = agent_of(config=replace(SMALL, normalize_observation=True, epochs=1, minibatch=64))
     rows = rollout_of(agent)

@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from reverie.collect.shared import bytes_of, tensors_over
 from reverie.collect.weights import COPIES, Seldom, Weights, WeightsPlan
 from reverie.envs.memory import SharedBlock
 
@@ -76,3 +77,18 @@ def test_something_seldom_takes_a_small_share_of_the_time():
     assert not seldom.due
     now[0] = 20.0
     assert seldom.due
+
+
+def test_tensors_lie_in_bytes_elsewhere_as_they_do_in_a_block():
+    layout = {"a": ((3, 5), torch.float32), "b": ((3,), torch.bool), "none": ((0, 2), torch.float32),
+              "c": ((7,), torch.bfloat16), "d": ((), torch.int64)}  # fmt: skip
+    block = SharedBlock(bytes_of(layout))
+    staged = torch.zeros(bytes_of(layout), dtype=torch.uint8)
+    for number, part in enumerate(tensors_over(staged, layout).values()):
+        part.fill_(number)
+    there = tensors_over(block.map, layout)
+    torch.frombuffer(block.map, dtype=torch.uint8)[: len(staged)].copy_(staged)
+    assert {name: (tuple(part.shape), part.dtype) for name, part in there.items()} == layout
+    assert all((part == number).all() for number, part in enumerate(there.values()))
+    del there
+    block.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,11 +15,15 @@ from ..data.rows import Batch
 from ..losses import ppo as losses
 from ..losses.returns import lambda_return
 from ..nn import ranks
-from ..nn.optim import FlatAdam
+from ..nn.graph import Graphed
+from ..nn.optim import FlatAdam, renewed
 from ..nn.precision import in_half
 from ..nn.scale import ReturnScale
 from .actor_critic import ActorCritic
-from .base import Agent, Carry, Learned, Mode, restore_random
+from .base import MODES, Agent, Carry, Learned, Mode, restore_random
+
+Calculation = Callable[[Batch], Batch]
+"""What a GPU can replay as one graph."""
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
 
@@ -35,6 +41,7 @@ class PPO(Agent):
         envs: int,
         seed: int,
         device: torch.device,
+        fast: str = "auto",
     ) -> None:
         super().__init__()
         self.config = config
@@ -45,7 +52,20 @@ class PPO(Agent):
         self.reward_scale = ReturnScale(envs, config.gamma).to(device) if config.normalize_reward else None
         self.optimizer = FlatAdam(self.net.parameters(), config.lr, config.adam_eps)
         self.generator = torch.Generator(device).manual_seed(seed + ranks.number())
-        self.clip = config.clip
+        self.clip: float | Tensor = config.clip
+        self.acting: dict[Mode, Calculation] = {mode: partial(self._act, mode=mode) for mode in MODES}
+        self.updating: Calculation = self._update
+        if device.type == "cuda" and fast != "off":
+            self._quicken()
+
+    def _quicken(self) -> None:
+        """Act and learn by captured graphs, which read from tensors what changes over a run."""
+        device = self.generator.device
+        self.acting = {mode: Graphed(act, [self.generator]) for mode, act in self.acting.items()}
+        if ranks.count() == 1:
+            self.clip = torch.tensor(self.clip, device=device)
+            self.optimizer.lr = torch.tensor(self.optimizer.lr, device=device)
+            self.updating = Graphed(self._update, [])
 
     def published(self) -> list[Tensor]:
         """Weights and statistics of the network."""
@@ -54,11 +74,14 @@ class PPO(Agent):
     @torch.inference_mode()
     def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:
         """Action, its log-probability and the value at rows (N, ...)."""
+        return self.acting[mode]({key: rows[key] for key in (*self.keys, "is_first")}), carry
+
+    def _act(self, rows: Batch, mode: Mode) -> Batch:
         policy, value = self.net(rows)
         if mode == "eval":
-            return {"action": policy.mode(), "value": value}, carry
+            return {"action": policy.mode(), "value": value}
         action = policy.sample(policy.noise(self.generator))
-        return {"action": action, "logp": policy.logp(action), "value": value}, carry
+        return {"action": action, "logp": policy.logp(action), "value": value}
 
     def learn_rollout(self, rows: Batch) -> Learned:
         """One round: returns of the rollout, then epochs of minibatches over its rows (T + 1, N, ...)."""
@@ -69,20 +92,20 @@ class PPO(Agent):
         for _ in range(self.config.epochs):
             order = torch.randperm(count, generator=self.generator, device=batch["weight"].device)
             for index in order.tensor_split(parts):
-                seen.append(self._update(batch if parts == 1 else picked(batch, index)))
+                seen.append(self.updating(batch if parts == 1 else picked(batch, index))["measured"])
             if self._moved_too_far(seen[-parts:]):
                 break
         metrics = dict(zip(METRICS, torch.stack(seen).mean(0).unbind()))
         metrics["explained_variance"] = losses.explained_variance(batch["value"], batch["target"], batch["weight"])
-        metrics["lr"] = torch.tensor(self.optimizer.lr)
+        metrics["lr"] = torch.as_tensor(self.optimizer.lr).clone()
         self.net.vectors.update({key: x[:-1] for key, x in rows.items()})
         return Learned({f"train/{name}": value for name, value in metrics.items()}, updates=len(seen))
 
     def schedule(self, progress: float) -> None:
         """Learning rate and clip range, lowered linearly where the configuration asks for it."""
         left = max(0.0, 1.0 - progress)
-        self.optimizer.lr = self.config.lr * (left if self.config.lr_anneal else 1.0)
-        self.clip = self.config.clip * (left if self.config.clip_anneal else 1.0)
+        self.optimizer.lr = renewed(self.optimizer.lr, self.config.lr * (left if self.config.lr_anneal else 1.0))
+        self.clip = renewed(self.clip, self.config.clip * (left if self.config.clip_anneal else 1.0))
 
     @torch.no_grad()
     def _targets(self, rows: Batch) -> Batch:
@@ -101,8 +124,8 @@ class PPO(Agent):
         batch["weight"] = (~rows["is_last"][:-1]).float()  # the action of a last row is never played
         return {key: x.flatten(0, 1) for key, x in batch.items()}
 
-    def _update(self, batch: Batch) -> Tensor:
-        """One gradient step on rows (B, ...); the metrics of METRICS, stacked."""
+    def _update(self, batch: Batch) -> Batch:
+        """One gradient step on rows (B, ...); the metrics of METRICS, stacked, as `measured`."""
         config = self.config
         policy, value = self.net(batch)
         if config.normalize_advantage:
@@ -111,7 +134,7 @@ class PPO(Agent):
         means = losses.Objective.apply(logp, entropy, value, batch, self.clip, config.value_clip)
         loss = means[0] + config.value_scale * means[1] - config.entropy * means[2]
         norm = self.optimizer.step(loss, config.grad_norm)
-        return torch.cat([means.detach(), norm.reshape(1)])
+        return {"measured": torch.cat([means.detach(), norm.reshape(1)])}
 
     def _moved_too_far(self, seen: list[Tensor]) -> bool:
         limit = self.config.target_kl

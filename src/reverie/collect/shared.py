@@ -18,11 +18,12 @@ def bytes_of(layout: Layout) -> int:
     return sum(_padded(shape, dtype) for shape, dtype in layout.values())
 
 
-def tensors_over(block: mmap.mmap, layout: Layout, offset: int = 0) -> Batch:
-    """The tensors of a layout as they lie in a block from `offset` on."""
+def tensors_over(block: mmap.mmap | Tensor, layout: Layout, offset: int = 0) -> Batch:
+    """The tensors of a layout as they lie in a block, or in a tensor of bytes, from `offset` on."""
+    flat = block if isinstance(block, Tensor) else torch.frombuffer(block, dtype=torch.uint8)
     found: Batch = {}
     for name, (shape, dtype) in layout.items():
-        found[name] = _tensor(block, shape, dtype, offset)
+        found[name] = _tensor(flat, shape, dtype, offset)
         offset += _padded(shape, dtype)
     return found
 
@@ -32,10 +33,9 @@ def with_lead(layout: Layout, *lead: int) -> Layout:
     return {name: ((*lead, *shape), dtype) for name, (shape, dtype) in layout.items()}
 
 
-def _tensor(block: mmap.mmap, shape: tuple[int, ...], dtype: torch.dtype, offset: int) -> Tensor:
-    count = math.prod(shape)
-    flat = torch.frombuffer(block, dtype=dtype, count=count, offset=offset) if count else torch.empty(0, dtype=dtype)
-    return flat.view(shape)
+def _tensor(flat: Tensor, shape: tuple[int, ...], dtype: torch.dtype, offset: int) -> Tensor:
+    size = math.prod(shape) * dtype.itemsize
+    return flat[offset : offset + size].view(dtype).view(shape)
 
 
 def _padded(shape: tuple[int, ...], dtype: torch.dtype) -> int:

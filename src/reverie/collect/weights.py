@@ -62,8 +62,12 @@ class Weights:
         self.address, self.size = header["newest"].data_ptr(), plan.size()
         self.newest, self.acted, self.versions, self.used = (header[name] for name in plan.header)
         begin, size = bytes_of(plan.header), bytes_of(plan.tensors)
-        self.copies = [list(tensors_over(block, plan.tensors, begin + copy * size).values()) for copy in range(COPIES)]
+        flat = torch.frombuffer(block, dtype=torch.uint8)
+        self.places = [flat[begin + copy * size :][:size] for copy in range(COPIES)]
+        self.copies = [list(tensors_over(place, plan.tensors).values()) for place in self.places]
+        self.plan = plan
         self.locked = False
+        self.staging: Staging | None = None
         self.arriving: tuple[int, int, torch.cuda.Event] | None = None
 
     def clear(self) -> None:
@@ -98,15 +102,13 @@ class Weights:
         free = next((copy for copy in range(COPIES) if copy not in taken), None)
         if free is None or self.arriving is not None:
             return False
-        on_gpu = any(tensor.is_cuda for tensor in tensors)
+        if any(tensor.is_cuda for tensor in tensors):
+            self.staging = self.staging or Staging(self.plan.tensors)
+            self.arriving = free, version, self.staging.sent(tensors, self.places[free])
+            return True
         for target, tensor in zip(self.copies[free], tensors):
-            target.copy_(tensor, non_blocking=on_gpu)
-        if on_gpu:
-            event = torch.cuda.Event()
-            event.record()
-            self.arriving = free, version, event
-        else:
-            self._show(free, version)
+            target.copy_(tensor)
+        self._show(free, version)
         return True
 
     def settle(self, wait: bool = False) -> None:
@@ -143,6 +145,25 @@ class Weights:
             yield
         finally:
             fcntl.lockf(self.file, fcntl.LOCK_UN)
+
+
+class Staging:
+    """Room on a GPU where weights wait for their journey, so that updates may change them meanwhile."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.flat = torch.empty(bytes_of(layout), dtype=torch.uint8, device="cuda")
+        self.parts = list(tensors_over(self.flat, layout).values())
+        self.stream = torch.cuda.Stream()
+
+    def sent(self, tensors: Sequence[Tensor], place: Tensor) -> torch.cuda.Event:
+        """What happens when the weights have arrived at a place, to which they go beside everything else."""
+        torch._foreach_copy_(self.parts, list(tensors))
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            place.copy_(self.flat, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        return event
 
 
 def forget_error() -> None:

@@ -232,7 +232,7 @@ class RunConfig:
     threads: int = 0
     """CPU threads of torch; 0 chooses by the size of the network."""
     fast: Literal["auto", "compile", "shared", "graph", "off"] = "auto"
-    """How Dreamer's updates run: compiled (shared: on a GPU others use too), as a GPU graph, plainly, or what suits."""
+    """How updates run: compiled (Dreamer; shared: on a GPU others use too), as a GPU graph, plainly, or what suits."""
 
 
 @dataclass(frozen=True)

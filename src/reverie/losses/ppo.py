@@ -62,7 +62,7 @@ class Objective(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logp: Tensor, entropy: Tensor, value: Tensor, batch: dict[str, Tensor], clip: float, value_clip: float
+        ctx: Any, logp: Tensor, entropy: Tensor, value: Tensor, batch: dict[str, Tensor], clip: Any, value_clip: float
     ) -> Tensor:
         """Weighted means of policy loss, value loss, entropy, KL and clip fraction, (5,)."""
         old, advantage, target = batch["logp"], batch["advantage"], batch["target"]

@@ -60,13 +60,13 @@ class Trunk(nn.Module):
         """Features (..., F) of images (..., h, w, c), in float32."""
         flat = image.reshape(-1, *image.shape[-3:])
         with torch.autocast(image.device.type, torch.bfloat16, enabled=self.in_half):
-            features = self.linear(self._maps(flat)).relu()
+            features = self.linear(self._maps(flat, torch.bfloat16 if self.in_half else torch.float32)).relu()
         return features.float().reshape(*image.shape[:-3], -1)
 
-    def _maps(self, image: Tensor) -> Tensor:
+    def _maps(self, image: Tensor, kind: torch.dtype = torch.float32) -> Tensor:
         first, *rest = self.convs
         assert isinstance(first, nn.Conv2d)
-        x = image.permute(0, 3, 1, 2).float()  # (B, c, h, w), a view of what lies in memory as (B, h, w, c)
+        x = image.permute(0, 3, 1, 2).to(kind)  # (B, c, h, w), a view of what lies in memory as (B, h, w, c)
         # dividing the weights by 255 instead of the pixels is the same and touches fewer numbers
         x = nn.functional.conv2d(x, first.weight / 255, first.bias, first.stride, first.padding).relu_()
         for conv in rest:

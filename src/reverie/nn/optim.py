@@ -63,7 +63,9 @@ class FlatAdam(Flat):
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float) -> None:
         super().__init__(parameters)
-        self.lr, self.eps = lr, eps
+        self.lr: float | Tensor = lr
+        """A tensor where a captured graph is to read it anew at each step."""
+        self.eps = eps
 
     def step(self, loss: Tensor, max_norm: float) -> Tensor:
         """Step down the gradient of a loss, first scaled to at most `max_norm` if that is not 0; the length it had."""
@@ -82,12 +84,17 @@ class FlatAdam(Flat):
 
     def state_dict(self) -> dict[str, Any]:
         """The optimiser's state; the parameters are saved with their modules."""
-        return {"lr": self.lr} | super().state_dict()
+        return {"lr": float(self.lr)} | super().state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave."""
-        self.lr = float(state["lr"])
+        self.lr = renewed(self.lr, float(state["lr"]))
         super().load_state_dict(state)
+
+
+def renewed(old: float | Tensor, value: float) -> float | Tensor:
+    """A number that has changed; where it is a tensor, the same one with that value."""
+    return old.fill_(value) if isinstance(old, Tensor) else value
 
 
 class Stepper(Flat):
