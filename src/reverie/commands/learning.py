@@ -54,9 +54,8 @@ def launch(words: list[str]) -> int:
     if stacked(arguments.configs, stored_of(arguments, values)).collect.mode == "inline":
         words = ["--collect.mode", "process", *words]
     config, _ = resolve(words)
-    from ..build import with_logdir
     from ..tools.launch import Team
-    from ..training.folder import in_use
+    from ..training.folder import in_use, with_logdir
 
     logdir = with_logdir(config).logdir
     reverie = [sys.executable, "-m", "reverie"]
