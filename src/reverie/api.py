@@ -78,7 +78,7 @@ def train(config: Config | None = None, *, resume: bool = False, quiet: bool = F
 
 def resume(logdir: str | Path) -> Outcome:
     """Continue the run in a folder."""
-    return train(replaced(store.load(Path(logdir)), {"logdir": str(logdir)}), resume=True)
+    return train(store.load_to_resume(Path(logdir)), resume=True)
 
 
 def load(logdir: str | Path, checkpoint: str = "best", device: str = "cpu") -> Player:

@@ -106,7 +106,7 @@ def stored_of(arguments: TrainArguments, values: dict[str, Any]) -> Config | Non
         return None
     if not values.get("logdir"):
         raise UserError("--resume needs --logdir: the folder of the run to continue")
-    return store.load(Path(values["logdir"]))
+    return store.load_to_resume(Path(values["logdir"]))
 
 
 def configured(presets: tuple[str, ...], values: dict[str, Any], stored: Config | None = None) -> Config:
