@@ -1,7 +1,10 @@
 """What all tests share."""
 
+import csv
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,3 +57,31 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     reverie.train(reverie.configure("cartpole_ppo", "debug", logdir=str(folder)), quiet=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def short_trials() -> list[str]:
+    """Words of `reverie sweep` that make trials of a second or two."""
+    return ["--configs", "cartpole_ppo", "debug", "--run.eval_videos", "0", "--log.tensorboard", "False"]
+
+
+@pytest.fixture(scope="session")
+def sweeping() -> Callable[..., subprocess.Popen]:
+    """Starts `reverie sweep` with these words, in a process of its own."""
+
+    def start(*words: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "reverie", "sweep", *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def trials_of() -> Callable[[Path], list[dict[str, str]]]:
+    """Reads the table of trials in a sweep's folder."""
+
+    def read(folder: Path) -> list[dict[str, str]]:
+        with (folder / "trials.csv").open() as file:
+            return list(csv.DictReader(file))
+
+    return read

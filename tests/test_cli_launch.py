@@ -35,6 +35,16 @@ def test_a_launched_run_is_trained_evaluated_and_labelled(tmp_path):
     assert best["best"] == max(evaluations.values())
     assert list((tmp_path / "run" / "evaluator").glob("events*"))
 
+    more = ["train", "--resume", "--logdir", str(tmp_path / "run"), "--run.steps", str(2 * steps)]
+    subprocess.run([sys.executable, "-m", "reverie", *more], check=True, capture_output=True)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert "eval/mean_return" in lines[-1], "without a launcher it evaluates itself"
+
+
+def test_following_a_run_that_evaluates_itself_is_refused(trained, call):
+    status, _, err = call("eval", "--follow", "--logdir", str(trained))
+    assert status == 2 and "evaluates itself" in err
+
 
 def test_generators_are_processes_unless_the_run_has_others(tmp_path, monkeypatch):
     said = []

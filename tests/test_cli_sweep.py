@@ -1,9 +1,6 @@
 """`reverie sweep` as a person uses it: real trials, failures, interruptions, several workers."""
 
-import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,36 +15,24 @@ from reverie.tools import plan  # noqa: E402
 from reverie.tools.records import run_folders  # noqa: E402
 from reverie.tools.storage import open_storage  # noqa: E402
 
-SHORT = ["--configs", "cartpole_ppo", "debug", "--run.eval_videos", "0", "--log.tensorboard", "False"]
 SPACE = "ppo.lr: {low: 1e-4, high: 1e-2, log: true}\nppo.epochs: [1, 2]\n"
 
 
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "trials.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def started(*words: str) -> subprocess.Popen:
-    """A sweep in a process of its own."""
-    command = [sys.executable, "-m", "reverie", "sweep", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory) -> tuple[Path, str]:
+def searched(tmp_path_factory, short_trials, sweeping) -> tuple[Path, str]:
     """The folder of a search of four trials, two at a time, and what was printed."""
     folder = tmp_path_factory.mktemp("sweeps")
     (folder / "space.yaml").write_text(SPACE)
     words = ["--space", str(folder / "space.yaml"), "--trials", "4", "--jobs", "2", "--logdir", str(folder / "s")]
-    done = started(*SHORT, *words)
+    done = sweeping(*short_trials, *words)
     printed, _ = done.communicate(timeout=200)
     assert done.returncode == 0, printed
     return folder / "s", printed
 
 
-def test_a_search_leaves_a_table_and_pictures(searched):
+def test_a_search_leaves_a_table_and_pictures(searched, trials_of):
     folder, printed = searched
-    found = rows(folder)
+    found = trials_of(folder)
     assert [row["state"] for row in found] == ["complete"] * 4
     assert len({row["ppo.lr"] for row in found}) == 4
     best = max(found, key=lambda row: float(row["score"]))
@@ -56,9 +41,9 @@ def test_a_search_leaves_a_table_and_pictures(searched):
         assert (folder / f"{name}.png").stat().st_size > 5000 and f"{name}.png" in printed
 
 
-def test_trials_are_ordinary_runs(searched, call, tmp_path):
+def test_trials_are_ordinary_runs(searched, call, tmp_path, trials_of):
     folder, _ = searched
-    first = rows(folder)[0]
+    first = trials_of(folder)[0]
     config = store.load(folder / first["folder"])
     assert config.ppo.lr == float(first["ppo.lr"]) and config.ppo.epochs == int(first["ppo.epochs"])
     assert len(run_folders(folder)) == 4
@@ -69,42 +54,50 @@ def test_trials_are_ordinary_runs(searched, call, tmp_path):
     assert json.loads(last)["eval/mean_return"] == float(first["score"])
 
 
-def test_a_finished_search_takes_more_trials(searched):
+def test_a_finished_search_takes_more_trials(searched, sweeping, trials_of):
     folder, _ = searched
-    printed, _ = started("--resume", "--logdir", str(folder), "--trials", "5").communicate(timeout=100)
+    printed, _ = sweeping("--resume", "--logdir", str(folder), "--trials", "5").communicate(timeout=100)
     assert "trial 4 ends" in printed and "trial 3" not in printed.partition("\n\n")[0]
-    assert len(rows(folder)) == 5
+    assert len(trials_of(folder)) == 5
     plan.keep_trials(plan.resumed({"trials": 3}, {"logdir": str(folder)}))
     assert plan.resumed({}, {"logdir": str(folder)}).arguments.trials == 5, "the larger number is kept"
 
 
-def test_a_grid_with_a_trial_that_fails(tmp_path, call):
+def test_pictures_of_a_finished_search_are_drawn_again_in_another_format(searched, call):
+    folder, _ = searched
+    status, out, _ = call("sweep", "--resume", "--logdir", str(folder), "--pictures", "svg")
+    assert status == 0 and "trial" not in out.partition("\n\n")[0].partition("\n")[2]
+    for name in ("history", "parallel", "importance"):
+        assert "<svg" in (folder / f"{name}.svg").read_text() and f"{name}.svg" in out
+
+
+def test_a_grid_with_a_trial_that_fails(tmp_path, call, short_trials, trials_of):
     folder = tmp_path / "grid"
-    words = ["--grid", "task=gym_CartPole-v1,toy_nothing", "--jobs", "2", "--logdir", str(folder)]
-    status, out, _ = call("sweep", *SHORT, *words)
+    words = ["--grid", "task=gym_CartPole-v1,toy_nothing", "--jobs", "2", "--pictures", "svg", "--logdir", str(folder)]
+    status, out, _ = call("sweep", *short_trials, *words)
     assert status == 0
-    assert [row["state"] for row in rows(folder)] == ["complete", "fail"]
-    assert "toy_nothing" in rows(folder)[1]["error"] and "Trial 1 failed:" in out
-    assert (folder / "curves.png").exists()
+    assert [row["state"] for row in trials_of(folder)] == ["complete", "fail"]
+    assert "toy_nothing" in trials_of(folder)[1]["error"] and "Trial 1 failed:" in out
+    assert "<svg" in (folder / "curves.svg").read_text()
 
 
-def test_a_sweep_in_which_everything_fails_ends(tmp_path, call):
+def test_a_sweep_in_which_everything_fails_ends(tmp_path, call, short_trials):
     words = ["--grid", "seed=0,1,2,3,4,5", "--jobs", "3", "--task", "toy_nothing", "--logdir", str(tmp_path / "s")]
-    status, out, err = call("sweep", *SHORT, *words)
+    status, out, err = call("sweep", *short_trials, *words)
     assert status == 2 and "trials failed, the last one so" in err and "toy_nothing" in err
     assert "trial 5" not in out
 
 
-def test_workers_with_other_options_may_not_join(tmp_path, call):
+def test_workers_with_other_options_may_not_join(tmp_path, call, short_trials):
     storage = ["--storage", f"journal:{tmp_path}/study.log", "--study", "shared"]
     study = optuna.create_study(storage=open_storage(storage[1]), study_name="shared", direction="maximize")
     study.set_user_attr("identity", "something else")
-    status, _, err = call("sweep", *SHORT, "--grid", "seed=0", *storage, "--logdir", str(tmp_path / "s"))
+    status, _, err = call("sweep", *short_trials, "--grid", "seed=0", *storage, "--logdir", str(tmp_path / "s"))
     assert status == 2 and "is of another sweep" in err
     assert not (tmp_path / "s").exists()
 
 
-def test_a_bad_trial_is_ended_early_and_can_be_resumed(tmp_path, call):
+def test_a_bad_trial_is_ended_early_and_can_be_resumed(tmp_path, call, short_trials):
     storage = f"journal:{tmp_path}/study.log"
     study = optuna.create_study(storage=open_storage(storage), study_name="s", direction="maximize")
     lr = optuna.distributions.FloatDistribution(1e-4, 1e-2, log=True)
@@ -116,7 +109,7 @@ def test_a_bad_trial_is_ended_early_and_can_be_resumed(tmp_path, call):
         study.add_trial(create_trial(value=1e4, intermediate_values=scores, user_attrs=there, **found))
     (tmp_path / "space.yaml").write_text(SPACE)
     words = ["--space", str(tmp_path / "space.yaml"), "--trials", "6", "--run.steps", "2000", "--storage", storage]
-    status, out, _ = call("sweep", *SHORT, *words, "--logdir", str(tmp_path / "s"))
+    status, out, _ = call("sweep", *short_trials, *words, "--logdir", str(tmp_path / "s"))
     assert status == 0 and "trial 5 ends early" in out and "Watch the best:  trial-0000 on elsewhere" in out
     assert open_study(storage).trials[5].state == TrialState.PRUNED
     assert (tmp_path / "s/trial-0005/checkpoints/latest.pt").exists()

@@ -1,12 +1,8 @@
 """Sweeps that are interrupted or killed and go on, and several workers on one study."""
 
-import csv
 import json
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,19 +10,6 @@ from reverie.config import store
 from reverie.tools.records import run_folders
 
 pytest.importorskip("optuna")
-
-SHORT = ["--configs", "cartpole_ppo", "debug", "--run.eval_videos", "0", "--log.tensorboard", "False"]
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "trials.csv").open() as file:
-        return list(csv.DictReader(file))
-
-
-def started(*words: str) -> subprocess.Popen:
-    """A sweep in a process of its own."""
-    command = [sys.executable, "-m", "reverie", "sweep", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def until(true, seconds: float = 120.0) -> None:
@@ -36,10 +19,10 @@ def until(true, seconds: float = 120.0) -> None:
         time.sleep(0.1)
 
 
-def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path):
+def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path, short_trials, sweeping, trials_of):
     folder = tmp_path / "s"
     long = ["--run.steps", "2000", "--run.eval_every", "0", "--run.save_every", "100"]
-    sweep = started(*SHORT, "--grid", "seed=0,1", *long, "--logdir", str(folder))
+    sweep = sweeping(*short_trials, "--grid", "seed=0,1", *long, "--logdir", str(folder))
     until(lambda: (folder / "trial-0000/checkpoints/latest.pt").exists())
     sweep.send_signal(signal.SIGINT)
     printed, _ = sweep.communicate(timeout=60)
@@ -48,23 +31,23 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path):
     stopped = json.loads((folder / "trial-0000/metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert stopped < 2000
 
-    sweep = started("--resume", "--logdir", str(folder))
+    sweep = sweeping("--resume", "--logdir", str(folder))
     second = folder / "trial-0002.log"  # the first trial has gone on as trial 1
     until(lambda: second.exists() and "weights" in second.read_text())
     sweep.kill()  # its trial saves and leaves, since it knows that its sweep died
     printed, _ = sweep.communicate()
     assert "trial 1 goes on: seed 0" in printed and "trial 1 ends" in printed
 
-    printed, _ = started("--resume", "--logdir", str(folder)).communicate(timeout=100)
-    assert [(row["state"], row["seed"]) for row in rows(folder)] == [("complete", "0"), ("complete", "1")]
+    printed, _ = sweeping("--resume", "--logdir", str(folder)).communicate(timeout=100)
+    assert [(row["state"], row["seed"]) for row in trials_of(folder)] == [("complete", "0"), ("complete", "1")]
     steps = [json.loads(line)["step"] for line in (folder / "trial-0000/metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps)) and steps[-1] >= 2000
 
 
-def test_two_workers_share_one_study(tmp_path):
+def test_two_workers_share_one_study(tmp_path, short_trials, sweeping):
     storage = ["--storage", f"journal:{tmp_path}/study.log", "--study", "shared"]
-    words = [*SHORT, "--grid", "seed=0,1,2", *storage]
-    workers = [started(*words, "--logdir", str(tmp_path / name)) for name in ("one", "two")]
+    words = [*short_trials, "--grid", "seed=0,1,2", *storage]
+    workers = [sweeping(*words, "--logdir", str(tmp_path / name)) for name in ("one", "two")]
     for worker in workers:
         printed, _ = worker.communicate(timeout=200)
         assert worker.returncode == 0, printed

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .build import device_of, make_parts, make_run, of_rank, with_logdir
+from .build import make_parts, make_run
 from .config import owners, store
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
@@ -15,7 +15,8 @@ from .nn import ranks
 from .reopened import make_player
 from .tools.player import Player
 from .training.checkpoint import find
-from .training.folder import Lock, check, prepare
+from .training.device import device_of, of_rank
+from .training.folder import Lock, check, prepare, with_logdir
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def train(config: Config | None = None, *, resume: bool = False, quiet: bool = F
 
 def resume(logdir: str | Path) -> Outcome:
     """Continue the run in a folder."""
-    return train(replaced(store.load(Path(logdir)), {"logdir": str(logdir)}), resume=True)
+    return train(store.load_to_resume(Path(logdir)), resume=True)
 
 
 def load(logdir: str | Path, checkpoint: str = "best", device: str = "cpu") -> Player:

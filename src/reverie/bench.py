@@ -16,7 +16,7 @@ import torch
 
 from .agents.base import Agent
 from .agents.dreamer import Dreamer
-from .build import Parts, device_of, make_agent, make_parts, make_rehearsal, make_run, make_stream
+from .build import Parts, make_agent, make_parts, make_rehearsal, make_run, make_stream
 from .collect.collector import playable
 from .config.arguments import BenchArguments
 from .config.errors import UserError
@@ -29,6 +29,7 @@ from .nn.graph import WARMUP
 from .tools.bench import Stopwatch, Timing, device_name, flops_of, forget_peak, peak_bytes, product_rate
 from .tools.bench_parts import anatomy
 from .tools.bench_rows import ACTIONS, Fiction, drawn_actions
+from .training.device import device_of
 from .training.folder import prepare
 from .training.opening import weights
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,6 +43,7 @@ from .log.sinks.videos import VideosSink
 from .log.sinks.wandb import WandbSink
 from .nn import ranks
 from .training import checkpoint
+from .training.device import device_of
 from .training.evaluate import Evaluator
 from .training.feed import Feed
 from .training.loop import Run
@@ -67,44 +65,6 @@ RANK_SEED = 7919
 """Added to the seeds of environments and replay for each process that learns along."""
 EVAL_SEED = 1_000_003
 """Added to the seed of evaluation environments, so that they show other episodes than training's."""
-
-
-def device_of(config: Config) -> torch.device:
-    """The device that the configuration names, or the best there is."""
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: torch sees no GPU here; use --device cpu or auto")
-    kind = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(kind if config.device == "auto" else config.device)
-    if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
-        number, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-        if number >= there:
-            raise UserError(f"torchrun started more processes than the {there} GPUs here: lower --nproc_per_node")
-        device = torch.device("cuda", number)
-        torch.cuda.set_device(device)
-    return device
-
-
-def with_logdir(config: Config) -> Config:
-    """The configuration with a new folder of its own where none was given."""
-    if config.logdir:
-        return config
-    task = config.task.replace("/", "-").replace(":", "-")
-    name = f"logdir/{task}-{config.agent.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    return replace(config, logdir=next(each for each in names if not Path(each).exists()))
-
-
-def of_rank(config: Config) -> Config:
-    """The configuration for this one of several processes that learn together.
-
-    The first is an ordinary run. The others keep their part in a folder of its folder, and neither evaluate nor report.
-    """
-    logdir, number = ranks.agreed(config.logdir), ranks.number()
-    if not number:
-        return config
-    run = replace(config.run, eval_every=0, eval_at_end=False, goal=None, stop_at=None)
-    log = replace(config.log, tensorboard=False, wandb=False)
-    return replace(config, logdir=f"{logdir}/rank-{number}", run=run, log=log)
 
 
 def make_stream(config: Config, training: bool = True, count: int | None = None) -> RowStream:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .agents.base import Mode
-from .build import device_of, make_agent, make_stream
+from .build import make_agent, make_stream
 from .config.schema import Config
 from .log.logger import Sink
 from .log.sinks.jsonl import GuestSink, evaluated_steps
@@ -21,6 +21,7 @@ from .log.sinks.videos import VideosSink
 from .log.video import Clip, reel
 from .reopened import uncompiled
 from .training import checkpoint
+from .training.device import device_of
 from .training.evaluate import Evaluation, Evaluator
 from .training.folder import LOCK, in_use
 

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 
 from .agents.base import Mode
-from .build import EVAL_SEED, device_of, make_agent, make_stream, tune_cpu
+from .build import EVAL_SEED, make_agent, make_stream
 from .config.schema import Config
 from .envs.registry import find, frames_per_step, make_own_env
 from .envs.translation import Translation
@@ -24,7 +24,9 @@ from .tools.player import Player
 from .tools.steps import make_step
 from .tools.web import Stage
 from .training import checkpoint
+from .training.device import device_of
 from .training.evaluate import Evaluation, Evaluator
+from .training.threads import tune_cpu
 from .world.dream import Dream
 
 

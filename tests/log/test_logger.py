@@ -165,6 +165,25 @@ def test_a_resumed_logger_goes_on_in_time_and_returns():
     assert new.write(Counters(step=1100, total=2000))["time/sps"] == 100.0
 
 
+def test_what_was_not_written_yet_is_written_by_a_resumed_logger():
+    old, whole = Logger([]), Logger([])
+    for logger in (old, whole):
+        logger.add({"train/a": torch.tensor(1.0), "train/b": 4.0})
+        logger.episodes([Episode(0, 10.0, 5, summary={"coins": 2.0})])
+    file = io.BytesIO()
+    torch.save(old.state_dict(), file)
+    file.seek(0)
+    new = Logger([])
+    new.load_state_dict(torch.load(file, weights_only=True))
+    for logger in (new, whole):
+        logger.add({"train/a": torch.tensor(2.0), "train/b": 6.0})
+    found, wanted = new.write(Counters(step=10)), whole.write(Counters(step=10))
+    assert (found["train/a"], found["train/b"], found["episode/coins"]) == (1.5, 5.0, 2.0)
+    assert {name: found[name] for name in wanted if not name.startswith("time")} == {
+        name: value for name, value in wanted.items() if not name.startswith("time")
+    }
+
+
 def test_start_measures_from_the_counts_given():
     clock = Clock()
     logger = Logger([], clock=clock)

@@ -54,9 +54,8 @@ def launch(words: list[str]) -> int:
     if stacked(arguments.configs, stored_of(arguments, values)).collect.mode == "inline":
         words = ["--collect.mode", "process", *words]
     config, _ = resolve(words)
-    from ..build import with_logdir
     from ..tools.launch import Team
-    from ..training.folder import in_use
+    from ..training.folder import in_use, with_logdir
 
     logdir = with_logdir(config).logdir
     reverie = [sys.executable, "-m", "reverie"]
@@ -107,7 +106,7 @@ def stored_of(arguments: TrainArguments, values: dict[str, Any]) -> Config | Non
         return None
     if not values.get("logdir"):
         raise UserError("--resume needs --logdir: the folder of the run to continue")
-    return store.load(Path(values["logdir"]))
+    return store.load_to_resume(Path(values["logdir"]))
 
 
 def configured(presets: tuple[str, ...], values: dict[str, Any], stored: Config | None = None) -> Config:

@@ -19,6 +19,8 @@ def evaluate(words: list[str]) -> int:
     arguments = parse(words, EvalArguments)
     config = stored_config(arguments.logdir, arguments.device, arguments.explorer)
     if arguments.follow:
+        if not config.run.eval_apart:
+            raise UserError(f"--follow: the run in {arguments.logdir} evaluates itself; leave out --follow")
         from ..follow import follow
 
         for step, figures, best in follow(config, Path(arguments.logdir)):

@@ -125,7 +125,7 @@ class ExportArguments:
     checkpoint: str = "best"
     """best, latest, or a file."""
     stochastic: bool = False
-    """Draw latents and actions with random numbers that go in, instead of taking the likeliest."""
+    """Draw latents and actions with random numbers that go in; else both are the likeliest (eval draws latents)."""
 
 
 @dataclass(frozen=True)

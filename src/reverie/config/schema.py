@@ -222,7 +222,7 @@ class RunConfig:
     eval_at_end: bool = True
     """Evaluate once more when the budget is spent."""
     eval_apart: bool = False
-    """Leave evaluations to another process (`reverie eval --follow`), as `reverie launch` does."""
+    """Leave evaluations to another process (`reverie eval --follow`), as `reverie launch` does; resuming forgets it."""
     save_every: int = 100_000
     """Steps between checkpoints; the end of a run and an interruption always save."""
     stop_at: float | None = None

@@ -47,6 +47,11 @@ def load(folder: Path) -> Config:
         raise UserError(f"{folder / NAME} is damaged or of another version: {error}") from error
 
 
+def load_to_resume(folder: Path) -> Config:
+    """The configuration to go on with the run in a folder: it evaluates itself unless someone is there to do it."""
+    return replaced(load(folder), {"logdir": str(folder), "run.eval_apart": False})
+
+
 def differences(old: Config, new: Config) -> list[str]:
     """Options that differ and must not when a run is resumed, each as `name: old -> new`."""
     before, after = flattened(old), flattened(new)

@@ -36,9 +36,11 @@ class SweepArguments:
     """Where the study lies: an Optuna URL, or journal:FILE; empty takes study.db in --logdir."""
     study: str = ""
     """Name of the study in the storage; empty takes that of --logdir."""
+    pictures: Literal["png", "svg", "pdf"] = "png"
+    """Format of the pictures."""
     resume: bool = False
     """Go on with the sweep in --logdir, or join those who work on it."""
 
 
-CHOSEN = ("trials", "jobs", "gpus", "sampler", "pruner", "storage", "study", "resume")
+CHOSEN = ("trials", "jobs", "gpus", "sampler", "pruner", "storage", "study", "pictures", "resume")
 """What may be given anew when a sweep is resumed."""

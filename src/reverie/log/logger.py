@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -133,9 +134,16 @@ class Logger:
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run goes on from, as plain values."""
-        return {"elapsed": self.elapsed, "episodes": self.meter.state_dict()}
+        return {
+            "elapsed": self.elapsed,
+            "episodes": self.meter.state_dict(),
+            "unwritten": {"means": self._means.state_dict(), "episodes": [asdict(each) for each in self._episodes]},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take back what `state_dict` gave."""
         self._pace.resume(float(state["elapsed"]))
         self.meter.load_state_dict(state["episodes"])
+        if "unwritten" in state:  # checkpoints of earlier runs do without
+            self._means.load_state_dict(state["unwritten"]["means"])
+            self._episodes = [Episode(**each) for each in state["unwritten"]["episodes"]]

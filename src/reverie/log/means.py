@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,16 @@ class Means:
             sums[name] = (total + value, before + count)
         self._sums, self._numbers = {}, {}
         return {name: total / count for name, (total, count) in sums.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What waits for the next write, as tensors and plain values."""
+        sums = [(list(names), total, count) for (_, names), (total, count) in self._sums.items()]
+        return {"sums": sums, "numbers": dict(self._numbers)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave, on whatever device it lies now."""
+        self._sums = {(total.device, tuple(names)): (total, count) for names, total, count in state["sums"]}
+        self._numbers = dict(state["numbers"])
 
 
 def stacked(values: Iterable[Tensor]) -> Tensor:

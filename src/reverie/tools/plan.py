@@ -57,6 +57,10 @@ class Plan:
         every = self.base.run.eval_every
         return -(-self.base.run.steps // every) if every else 1
 
+    def picture(self, name: str) -> Path:
+        """The file of a picture."""
+        return self.folder / f"{name}.{self.arguments.pictures}"
+
     def identity(self) -> str:
         """What workers on one study must agree in, as text."""
         asked = {name: getattr(self.arguments, name) for name in ("metric", "score", "minimize")}

@@ -41,9 +41,8 @@ def save(plan: Plan, study: optuna.Study, trials: Sequence[FrozenTrial]) -> list
         place = figure.subplots()
         draw(place)
         place.spines[["top", "right"]].set_visible(False)
-        path = plan.folder / f"{name}.png"
-        plot.save(figure, path)
-        paths.append(path)
+        plot.save(figure, plan.picture(name))
+        paths.append(plan.picture(name))
     return paths
 
 

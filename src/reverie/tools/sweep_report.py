@@ -134,6 +134,6 @@ def pictures(plan: Plan, study: Any, trials: Sequence[FrozenTrial]) -> list[Path
     runs = [run for run in records.records(folders) if arguments.metric in run.metrics]
     if not runs:
         return []
-    path = plan.folder / "curves.png"
+    path = plan.picture("curves")
     plot.save(plot.draw(panels.chart(runs, arguments), arguments), path)
     return [path]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -12,6 +15,16 @@ from ..config.errors import UserError
 from ..config.schema import Config
 
 LOCK = "run.lock"
+
+
+def with_logdir(config: Config) -> Config:
+    """The configuration with a new folder of its own where none was given."""
+    if config.logdir:
+        return config
+    task = config.task.replace("/", "-").replace(":", "-")
+    name = f"logdir/{task}-{config.agent.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return replace(config, logdir=next(each for each in names if not Path(each).exists()))
 
 
 def check(config: Config, resume: bool) -> None:
