@@ -56,6 +56,8 @@ class Dreamer(Filterer):
         if fast in ("compile", "shared"):
             hasten(self.world, self.policies.values(), self.steppers.values())
             self.beside, self.after = Beside(self.device), Beside(self.device)
+            # the critic learns on two streams, one after the other
+            torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         if fast == "compile" and self.device.type == "cuda":
             persist(self.world.rssm, self.replay.batch // ranks.count(), self.in_half)
         if self.device.type == "cuda" and fast != "off" and ranks.count() == 1:

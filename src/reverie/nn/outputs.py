@@ -95,8 +95,8 @@ class Classes:
 FAR = 1e3
 """Bins beyond this are far from most numbers. As long as some of the mass lies there, rounding by a millionth of it on
 one side alone would move a mean by more than the rewards of most tasks."""
-ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
-"""What rounding may change a network's output by, as a share of it or of 1."""
+ROUNDING = 1e-5
+"""What rounding may part two outputs of a network by that ought to be equal, as a share of them or of 1."""
 
 
 class TwoHot(nn.Module):
@@ -132,7 +132,7 @@ class TwoHot(nn.Module):
         """Whether mirrored bins differ by no more than rounding may have brought about."""
         middle = self.size // 2
         above, below = x[..., middle + 1 :].float(), x[..., :middle].flip(-1).float()
-        return (above - below).abs() <= ROUNDING.get(x.dtype, ROUNDING[torch.float32]) * (1 + below.abs())
+        return (above - below).abs() <= ROUNDING * (1 + below.abs())
 
     def loss(self, x: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy with the two-hot target (...)."""
