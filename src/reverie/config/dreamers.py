@@ -222,7 +222,7 @@ TASKS: dict[str, tuple[str, Options]] = {
         NEWEST
         | {
             "task": "dmc_walker_walk", "run.steps": 250_000, "run.eval_every": 25_000, "run.save_every": 25_000,
-            "env.repeat": 2, "env.dmc.observation": "proprio", "envs.count": 16, "replay.ratio": 512.0,
+            "env.repeat": 2, "env.dmc.observation": "proprio", "envs.count": 4, "replay.ratio": 512.0,
             "replay.capacity": 250_000,
         },
     ),
@@ -231,7 +231,7 @@ TASKS: dict[str, tuple[str, Options]] = {
         NEWEST
         | {
             "task": "dmc_walker_walk", "run.steps": 500_000, "run.eval_every": 50_000, "run.save_every": 50_000,
-            "env.repeat": 2, "env.size": 64, "env.dmc.observation": "vision", "envs.count": 8, "replay.ratio": 256.0,
+            "env.repeat": 2, "env.size": 64, "env.dmc.observation": "vision", "envs.count": 8, "replay.ratio": 512.0,
             "replay.capacity": 500_000,
         },
     ),
