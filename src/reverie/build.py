@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,6 +52,8 @@ from .training.rehearsal import Rehearsal
 from .training.stores import check_stores, make_feed, written_store
 from .training.threads import tune_cpu
 
+AgentKind = Callable[[spaces.Dict, spaces.Space, Config, torch.device], Agent]
+"""Makes an agent for observations and actions, as a configuration says: a class of one's own, for instance."""
 DREAMERS = {"imagined": Dreamer, "on_policy_ppo": LatentPPO, "imagined_ppo": DreamPPO}
 """How actor and critic learn -> the agent."""
 
@@ -72,12 +75,16 @@ def make_stream(config: Config, training: bool = True, count: int | None = None)
     return RowStream(vector, options, checks=config.envs.checks)
 
 
-def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, device: torch.device) -> Agent:
-    """The agent, its networks freshly initialised from the seed."""
-    if config.agent.name == "random":
-        return RandomAgent(action, config.seed, device)
+def make_agent(
+    config: Config, observation: spaces.Dict, action: spaces.Space, device: torch.device, kind: AgentKind | None = None
+) -> Agent:
+    """The agent, of that kind or of the one the configuration names, its networks freshly initialised from the seed."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
+        if kind is not None:
+            return kind(observation, action, config, device)
+        if config.agent.name == "random":
+            return RandomAgent(action, config.seed, device)
         if config.agent.name == "dreamer":
             return dreamer_of(config)(observation, action, config, device)
         return PPO(observation, action, config.ppo, config.envs.count, config.seed, device)
@@ -129,8 +136,8 @@ class Parts:
             self.evaluator.close()
 
 
-def make_parts(config: Config) -> Parts:
-    """The environments and a new agent."""
+def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
+    """The environments and a new agent, of that kind or of the one the configuration names."""
     import_modules(config.imports)
     find(config.task)
     check_stores(config)
@@ -139,7 +146,7 @@ def make_parts(config: Config) -> Parts:
     with ExitStack() as unless_made:
         stream = unless_made.enter_context(closing(make_training_stream(config)))
         tune_cpu(config, stream.observation_space)
-        agent = make_agent(config, stream.observation_space, stream.action_space, device)
+        agent = make_agent(config, *stream.spaces, device, kind)
         ranks.alike(agent)
         opening = [f"{config.agent.name} on {device.type}: {size_of_agent(agent)}"]
         storage: Storage | None = None
@@ -148,7 +155,7 @@ def make_parts(config: Config) -> Parts:
             layout, storage, line = replay_place(config, agent, stream.observation_space)
             opening.append(line)
             feed = make_feed(config, layout)
-        collector = unless_made.enter_context(closing(make_collector(config, agent, stream, storage)))
+        collector = unless_made.enter_context(closing(make_collector(config, agent, stream, storage, kind)))
         parts = Parts(device, stream, agent, collector, make_evaluator(config, device), opening, storage, feed)
         unless_made.pop_all()
     return parts
@@ -164,7 +171,9 @@ def make_training_stream(config: Config) -> RowStream:
         return stream
 
 
-def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Storage | None) -> Source:
+def make_collector(
+    config: Config, agent: Agent, stream: RowStream, storage: Storage | None, kind: AgentKind | None = None
+) -> Source:
     """What collects the rows of a run."""
     settings, count, device = config.collect, config.envs.count, device_of(config)
     if not config.store.live:
@@ -182,7 +191,7 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
     place = device if storage is None or agent.on_policy else place_of(storage, device)
     config = replace(config, seed=config.seed + RANK_SEED * ranks.number())
     lots = lots_of(layout, count, generators, rows, ahead)
-    make = partial(make_actor, config)
+    make = partial(make_actor, config, kind)
     if settings.mode == "ray":
         if settings.device == "cuda":
             raise UserError("--collect.device cuda is for --collect.mode process: actors of Ray act on CPUs")
@@ -192,7 +201,7 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
     return ProcessCollector(agent, make, lots, config.envs, place)
 
 
-def make_actor(config: Config, number: int, count: int, life: int) -> Collector:
+def make_actor(config: Config, kind: AgentKind | None, number: int, count: int, life: int) -> Collector:
     """The collector of a generator in one of its lives, with seeds of its own; its agent's weights are to come."""
     import_modules(config.imports)
     device = torch.device(config.collect.device)
@@ -201,7 +210,7 @@ def make_actor(config: Config, number: int, count: int, life: int) -> Collector:
     config = replace(config, seed=seed, envs=envs if envs.backend == "native" else replace(envs, backend="serial"))
     config = replace(config, run=replace(config.run, fast="off" if device.type == "cpu" else "graph"))
     stream = make_stream(config)
-    return Collector(stream, make_agent(config, *stream.spaces, device), device)
+    return Collector(stream, make_agent(config, *stream.spaces, device, kind), device)
 
 
 def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:
