@@ -1,9 +1,8 @@
-"""PPO on CartPole from Python: a preset, one option changed, a look at what was written, and the agent at work.
+"""An agent in three lines, then what else there is to know: PPO on CartPole.
 
     python examples/cartpole.py [steps]
 
-The command line's version of the first half is `reverie train --configs cartpole_ppo`, of the second
-`reverie eval --logdir DIR`. examples/dreamer.py has the same with a world model.
+The command line says `reverie train --configs cartpole_ppo`, then `reverie eval --logdir DIR`.
 """
 
 from __future__ import annotations
@@ -17,21 +16,15 @@ import reverie
 
 
 def main(steps: int = 30_000) -> None:
-    """Train, read the log, and play ten episodes in a plain Gymnasium environment."""
-    # `eval_videos=0`: evaluations without a video, which would take a few seconds to draw.
-    config = reverie.configure("cartpole_ppo", run__steps=steps, run__eval_videos=0, seed=1)
-    outcome = reverie.train(config)
+    """Train, play ten episodes in a plain Gymnasium environment, read the log."""
+    # The three lines. A configuration is presets, then options, whose dots are two underscores in Python. Everything
+    # about the run goes into a folder; the agent comes back from there, so that any program can load it, later too.
+    outcome = reverie.train(reverie.configure("cartpole_ppo", run__steps=steps, run__eval_videos=0, seed=1))
+    agent = reverie.load(outcome.logdir)
+    print(f"\nthe action for a pole upright: {agent.act([0.0, 0.0, 0.0, 0.0])}")
 
-    # metrics.jsonl holds one object a line. Each has the step; not every metric is new in every line.
-    print("\n   step  return of the episodes since the line before")
-    with open(outcome.logdir / "metrics.jsonl") as file:
-        lines = [json.loads(line) for line in file]
-    for line in lines[:: max(1, len(lines) // 8)]:
-        if "episode/return" in line:
-            print(f"{line['step']:7,}  {line['episode/return']:6.1f}")
-
-    # The checkpoint with the best evaluation, on its own: this part needs nothing of the training above but its folder.
-    agent = reverie.load(outcome.logdir, checkpoint="best")
+    # `load` takes the checkpoint with the best evaluation. Agents that remember, such as Dreamer (preset `cartpole`),
+    # have to be told when a new episode begins; those that do not, as PPO, do not mind.
     env = gymnasium.make("CartPole-v1")
     scores = []
     for episode in range(10):
@@ -44,7 +37,15 @@ def main(steps: int = 30_000) -> None:
             ended = terminated or truncated
         scores.append(score)
     env.close()
-    print(f"\nten episodes: {', '.join(f'{score:.0f}' for score in scores)}")
+    print(f"ten episodes: {', '.join(f'{score:.0f}' for score in scores)}")
+
+    # metrics.jsonl holds one object a line. Each has the step; not every metric is new in every line.
+    print("\n   step  return of the episodes since the line before")
+    with open(outcome.logdir / "metrics.jsonl") as file:
+        lines = [json.loads(line) for line in file]
+    for line in lines[:: max(1, len(lines) // 8)]:
+        if "episode/return" in line:
+            print(f"{line['step']:7,}  {line['episode/return']:6.1f}")
 
 
 if __name__ == "__main__":

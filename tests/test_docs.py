@@ -46,7 +46,7 @@ from reverie.training.folder import LOCK
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(reverie.__file__).parent
-DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples/README.md"]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 KINDS = {
     "eval": EvalArguments,
@@ -63,7 +63,7 @@ FOREIGN = {"--no-deps"}
 THEIRS = {"gym_MyWorld-v0", "my_module:MyEnv", "minecraft_MineRLTreechop-v0"}
 """Tasks that stand for what a reader has and the tests have not."""
 
-each_doc = pytest.mark.parametrize("doc", DOCS, ids=lambda path: path.name)
+each_doc = pytest.mark.parametrize("doc", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 class Block(NamedTuple):
@@ -318,14 +318,24 @@ def of_generation(preset: str, option: str):
     return None if any(others.items() <= values.items() for others in idle) else values[option]
 
 
+LEFT = {"world_model.py": "dream.png", "offline.py": "episodes/*.npz"}
+"""What else is in the folder of a run that an example made."""
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_examples_run(example, tmp_path):
-    words = [sys.executable, str(example), "600"]
+    words = [sys.executable, str(example), "300"]
     places = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run(words, cwd=tmp_path, env=places, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["logdir"]
     assert list(tmp_path.glob("logdir/*/checkpoints/latest.pt"))
+    assert list(tmp_path.glob(f"logdir/*/{LEFT.get(example.name, 'metrics.jsonl')}"))
+
+
+def test_every_example_is_listed():
+    listed = re.findall(r"^\| \[([\w.]+)\]", (ROOT / "examples/README.md").read_text(), re.M)
+    assert sorted(listed) == [path.name for path in EXAMPLES]
 
 
 def test_the_example_of_a_preset_stacks():

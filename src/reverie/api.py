@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .build import make_parts, make_run
+from .build import AgentKind, make_parts, make_run
 from .config import owners, store
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
@@ -43,13 +43,18 @@ def configure(*presets: str, **options: Any) -> Config:
     return config
 
 
-def train(config: Config | None = None, *, resume: bool = False, quiet: bool = False) -> Outcome:
-    """Train as the configuration says (the default is a small Dreamer on CartPole) and say what was reached."""
+def train(
+    config: Config | None = None, *, resume: bool = False, quiet: bool = False, agent: AgentKind | None = None
+) -> Outcome:
+    """Train as the configuration says (the default is a small Dreamer on CartPole) and say what was reached.
+
+    `agent` makes an agent of your own, from observation space, action space, configuration and device: a class will do.
+    """
     config = with_logdir(config or stacked(DEFAULT))
     with ranks.joined(device_of(config)):
         config, quiet = of_rank(config), quiet or ranks.number() > 0
         check(config, resume)
-        parts = make_parts(config)
+        parts = make_parts(config, agent)
         try:
             if ranks.number():
                 ranks.wait()  # for the first process, in whose folder those of the others are
@@ -76,13 +81,13 @@ def train(config: Config | None = None, *, resume: bool = False, quiet: bool = F
     )
 
 
-def resume(logdir: str | Path) -> Outcome:
-    """Continue the run in a folder."""
-    return train(store.load_to_resume(Path(logdir)), resume=True)
+def resume(logdir: str | Path, agent: AgentKind | None = None) -> Outcome:
+    """Continue the run in a folder; one of an agent of your own needs `agent` again."""
+    return train(store.load_to_resume(Path(logdir)), resume=True, agent=agent)
 
 
-def load(logdir: str | Path, checkpoint: str = "best", device: str = "cpu") -> Player:
-    """The agent of a run, ready to act: `action = agent.act(observation)`."""
+def load(logdir: str | Path, checkpoint: str = "best", device: str = "cpu", agent: AgentKind | None = None) -> Player:
+    """The agent of a run, ready to act: `action = agent.act(observation)`; one of your own needs `agent` again."""
     folder = Path(logdir)
     config = replaced(store.load(folder), {"device": device})
-    return make_player(config, find(folder, checkpoint))
+    return make_player(config, find(folder, checkpoint), kind=agent)

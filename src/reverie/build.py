@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -58,6 +59,8 @@ ACTING_SEED = 104_729
 MOST_ROWS = 16
 """Rows that such a copy collects at a time, at most."""
 
+AgentKind = Callable[[spaces.Dict, spaces.Space, Config, torch.device], Agent]
+"""Makes an agent for observations and actions, as a configuration says: a class of one's own, for instance."""
 DREAMERS = {"imagined": Dreamer, "on_policy_ppo": LatentPPO, "imagined_ppo": DreamPPO}
 """How actor and critic learn -> the agent."""
 
@@ -79,12 +82,16 @@ def make_stream(config: Config, training: bool = True, count: int | None = None)
     return RowStream(vector, options, checks=config.envs.checks)
 
 
-def make_agent(config: Config, observation: spaces.Dict, action: spaces.Space, device: torch.device) -> Agent:
-    """The agent, its networks freshly initialised from the seed."""
-    if config.agent.name == "random":
-        return RandomAgent(action, config.seed, device)
+def make_agent(
+    config: Config, observation: spaces.Dict, action: spaces.Space, device: torch.device, kind: AgentKind | None = None
+) -> Agent:
+    """The agent, of that kind or of the one the configuration names, its networks freshly initialised from the seed."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
+        if kind is not None:
+            return kind(observation, action, config, device)
+        if config.agent.name == "random":
+            return RandomAgent(action, config.seed, device)
         if config.agent.name == "dreamer":
             return dreamer_of(config)(observation, action, config, device)
         return PPO(observation, action, config.ppo, config.envs.count, config.seed, device, config.run.fast)
@@ -136,8 +143,8 @@ class Parts:
             self.evaluator.close()
 
 
-def make_parts(config: Config) -> Parts:
-    """The environments and a new agent."""
+def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
+    """The environments and a new agent, of that kind or of the one the configuration names."""
     import_modules(config.imports)
     find(config.task)
     check_stores(config)
@@ -146,7 +153,7 @@ def make_parts(config: Config) -> Parts:
     with ExitStack() as unless_made:
         stream = unless_made.enter_context(closing(make_training_stream(config)))
         tune_cpu(config, stream.observation_space)
-        agent = make_agent(config, stream.observation_space, stream.action_space, device)
+        agent = make_agent(config, *stream.spaces, device, kind)
         ranks.alike(agent)
         opening = [f"{config.agent.name} on {device.type}: {size_of_agent(agent)}"]
         storage: Storage | None = None
@@ -155,7 +162,7 @@ def make_parts(config: Config) -> Parts:
             layout, storage, line = replay_place(config, agent, stream.observation_space)
             opening.append(line)
             feed = make_feed(config, layout)
-        collector = unless_made.enter_context(closing(make_collector(config, agent, stream, storage)))
+        collector = unless_made.enter_context(closing(make_collector(config, agent, stream, storage, kind)))
         parts = Parts(device, stream, agent, collector, make_evaluator(config, device), opening, storage, feed)
         unless_made.pop_all()
     return parts
@@ -171,13 +178,15 @@ def make_training_stream(config: Config) -> RowStream:
         return stream
 
 
-def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Storage | None) -> Source:
+def make_collector(
+    config: Config, agent: Agent, stream: RowStream, storage: Storage | None, kind: AgentKind | None = None
+) -> Source:
     """What collects the rows of a run."""
     settings, count, device = config.collect, config.envs.count, device_of(config)
     if not config.store.live:
         return Idle(count)
     if settings.mode == "inline":
-        return make_inline(config, agent, stream, device)
+        return make_inline(config, agent, stream, device, kind)
     generators = settings.generators or min(count, core_count() if settings.mode == "process" else count)
     if generators > count:
         raise UserError(
@@ -189,7 +198,7 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
     place = device if storage is None or agent.on_policy else place_of(storage, device)
     config = replace(config, seed=config.seed + RANK_SEED * ranks.number())
     lots = lots_of(layout, count, generators, rows, ahead)
-    make = partial(make_actor, config)
+    make = partial(make_actor, config, kind)
     if settings.mode == "ray":
         if settings.device == "cuda":
             raise UserError("--collect.device cuda is for --collect.mode process: actors of Ray act on CPUs")
@@ -199,7 +208,9 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
     return ProcessCollector(agent, make, lots, config.envs, place)
 
 
-def make_inline(config: Config, agent: Agent, stream: RowStream, device: torch.device) -> Collector:
+def make_inline(
+    config: Config, agent: Agent, stream: RowStream, device: torch.device, kind: AgentKind | None
+) -> Collector:
     """What collects in this process: beside learning where a GPU learns from replayed rows by itself."""
     alone = device.type == "cuda" and config.run.fast != "off" and ranks.count() == 1
     if not alone or not isinstance(agent, Dreamer) or agent.on_policy:
@@ -207,13 +218,13 @@ def make_inline(config: Config, agent: Agent, stream: RowStream, device: torch.d
     settings = config.replay
     rows = int(settings.batch * settings.length / settings.ratio / stream.count) if settings.ratio else MOST_ROWS
     acting = replace(config, seed=config.seed + ACTING_SEED, run=replace(config.run, fast="graph"))
-    copy = make_agent(acting, *stream.spaces, device)
+    copy = make_agent(acting, *stream.spaces, device, kind)
     assert isinstance(copy, Dreamer)
     copy.only_act()
     return Understudy(stream, agent, copy, device, min(max(1, rows), MOST_ROWS))
 
 
-def make_actor(config: Config, number: int, count: int, life: int) -> Collector:
+def make_actor(config: Config, kind: AgentKind | None, number: int, count: int, life: int) -> Collector:
     """The collector of a generator in one of its lives, with seeds of its own; its agent's weights are to come."""
     import_modules(config.imports)
     device = torch.device(config.collect.device)
@@ -222,7 +233,7 @@ def make_actor(config: Config, number: int, count: int, life: int) -> Collector:
     config = replace(config, seed=seed, envs=envs if envs.backend == "native" else replace(envs, backend="serial"))
     config = replace(config, run=replace(config.run, fast="off" if device.type == "cpu" else "graph"))
     stream = make_stream(config)
-    return Collector(stream, make_agent(config, *stream.spaces, device), device)
+    return Collector(stream, make_agent(config, *stream.spaces, device, kind), device)
 
 
 def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:

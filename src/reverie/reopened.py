@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 
 from .agents.base import Mode
-from .build import EVAL_SEED, make_agent, make_stream
+from .build import EVAL_SEED, AgentKind, make_agent, make_stream
 from .config.schema import Config
 from .envs.registry import find, frames_per_step, make_own_env
 from .envs.translation import Translation
@@ -85,12 +85,13 @@ def make_task_env(config: Config) -> gymnasium.Env:
     return make_own_env(config.task, config.env, False, config.imports)
 
 
-def make_player(config: Config, file: Path, env: gymnasium.Env | None = None) -> Player:
+def make_player(config: Config, file: Path, env: gymnasium.Env | None = None, kind: AgentKind | None = None) -> Player:
     """The agent of a checkpoint, ready to act in environments of its task; `env` is one if one is there already."""
     device, saved = device_of(config), checkpoint.load(file)
     with make_task_env(config) if env is None else nullcontext(env) as own:
         translation = Translation(own, config.env, find(config.task)[0].handles)
-    agent = make_agent(uncompiled(config), translation.observation_space, translation.action_space, device)
+    seen, done = translation.observation_space, translation.action_space
+    agent = make_agent(uncompiled(config), seen, done, device, kind)
     checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
     return Player(agent, translation, partial(make_task_env, config), device)
 
