@@ -91,6 +91,11 @@ def test_help_is_readable(call):
     [
         ("trian", "unknown command 'trian': did you mean train?"),
         ("train --configs cartpol_ppo", "did you mean cartpole_ppo"),
+        ("train --config cartpole", "unknown option --config: did you mean --configs?"),
+        ("train cartpole_ppo", "unexpected 'cartpole_ppo': did you mean --configs cartpole_ppo?"),
+        ("train --task cartpole", "--configs cartpole is a preset of that name"),
+        ("eval {run}", "did you mean --logdir"),
+        ("eval best", "unexpected 'best': options are written --name value"),
         ("train --configs cartpole explore", "preset 'explore' does nothing for the agent dreamer"),
         ("train --task atari_pongg", "did you mean atari_pong"),
         ("train --task gym_CartPole-v9", "CartPole-v1"),

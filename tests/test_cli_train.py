@@ -106,6 +106,11 @@ def test_a_run_without_a_checkpoint_starts_from_the_beginning(trained, tmp_path)
     assert reverie.resume(new).step >= 512
 
 
+def test_a_run_whose_budget_is_spent_says_so_when_it_is_resumed(trained, call):
+    status, out, _ = call("train", "--resume", "--logdir", str(trained))
+    assert status == 0 and "Nothing was left to do of its budget of 512 steps" in out
+
+
 def test_a_run_that_reaches_its_goal_says_so(call, tmp_path):
     words = ("train", "--configs", "cartpole_ppo", "debug", "--log.display", "plain", "--run.eval_every", "64")
     status, out, _ = call(*words, "--run.goal", "-1", "--logdir", str(tmp_path / "run"))

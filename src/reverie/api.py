@@ -28,6 +28,8 @@ class Outcome:
     episodes: int
     elapsed: float
     interrupted: bool
+    idle: bool
+    """Whether nothing was left to do: a resumed run whose budget is spent."""
     evaluation: dict[str, float]
     """Figures of the last evaluation: mean_return, median_return, min_return, max_return, mean_length, ..."""
     recent_return: float
@@ -63,6 +65,7 @@ def train(
                 if not ranks.number():
                     ranks.wait()
                 run = make_run(config, folder, parts, resume, quiet)
+                before = run.counters.step, run.counters.updates
                 try:
                     run.train()
                 finally:
@@ -75,6 +78,7 @@ def train(
         episodes=run.counters.episodes,
         elapsed=run.counters.elapsed,
         interrupted=run.stop.raised,
+        idle=before == (run.counters.step, run.counters.updates),
         evaluation=run.evaluation,
         recent_return=run.logger.meter.mean,
         best_return=run.best,

@@ -34,6 +34,8 @@ def train(words: list[str]) -> int:
     print(f"Trained for {outcome.step:,} steps and {outcome.episodes:,} episodes in {outcome.elapsed:.0f} s.")
     if outcome.step < config.run.steps:
         print("It ended early: its goal is reached (--run.goal, --run.stop_at; none goes on).")
+    elif outcome.idle:
+        print(f"Nothing was left to do of its budget of {config.run.steps:,} steps: give more with --run.steps.")
     if outcome.episodes:
         print(f"Return of the last training episodes: {outcome.recent_return:.1f}")
     if outcome.evaluation:

@@ -13,6 +13,7 @@ from typing import Any
 from . import names
 from .errors import UserError, nearest
 from .options import Option, convert, known, options, within
+from .presets import guess
 from .sweeps import SweepArguments
 
 WORDS = ("true", "false", "yes", "no", "on", "off")
@@ -268,7 +269,7 @@ def _values(words: list[str], among: dict[str, Option], short: dict[str, str], b
             found[bare] = [*found.get(bare, ()), word]
             continue
         if not word.startswith("--"):
-            raise UserError(f"unexpected {word!r}: options are written --name value")
+            raise UserError(f"unexpected {word!r}: {guess(word)}")
         given, equals, text = word[2:].partition("=")
         name = given.replace("-", "_")
         name = short.get(name, name)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MARGIN = 0.25
+"""How much less like a word than the nearest one others may be to be named beside it."""
+
 
 class UserError(Exception):
     """Something the user can mend; the command line prints it as one line and exits with status 2."""
@@ -19,7 +22,9 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """A phrase naming the known words closest to `name`, or all of them where there are few."""
     words = sorted(known)
     lower = {word.lower(): word for word in words}
-    close = [lower[hit] for hit in difflib.get_close_matches(name.lower(), lower, n=count, cutoff=0.5)]
+    hits = difflib.get_close_matches(name.lower(), lower, n=count, cutoff=0.5)
+    like = [difflib.SequenceMatcher(None, hit, name.lower()).ratio() for hit in hits]
+    close = [lower[hit] for hit, ratio in zip(hits, like) if ratio > like[0] - MARGIN]
     if not close:
         close = [word for word in words if name and name.lower() in word.lower()][:count]
     if close:

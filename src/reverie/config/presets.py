@@ -196,6 +196,13 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+def guess(word: str) -> str:
+    """A phrase for what a word that stands alone was meant to be."""
+    if word in PRESETS or word.endswith((".yaml", ".yml")):
+        return f"did you mean --configs {word}?"
+    return f"did you mean --logdir {word}?" if Path(word).is_dir() else "options are written --name value"
+
+
 def stacked(names: Iterable[str], base: Config | None = None) -> Config:
     """The configuration that presets make, each laid over the ones before it."""
     config = base or Config()

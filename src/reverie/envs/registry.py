@@ -18,6 +18,7 @@ from typing import Any
 import gymnasium
 
 from ..config.errors import UserError, nearest
+from ..config.presets import PRESETS
 from ..config.schema import EnvConfig
 from . import wrappers
 
@@ -91,7 +92,8 @@ def find(task: str) -> tuple[Suite, str]:
         return suite("custom"), task
     prefix, _, name = task.partition("_")
     if prefix not in SUITES or not name:
-        raise UserError(f"unknown task {task!r}: {nearest_task(task)}")
+        preset = f"--configs {task} is a preset of that name; as a task, " if task in PRESETS else ""
+        raise UserError(f"unknown task {task!r}: {preset}{nearest_task(task)}")
     owner = suite(prefix)
     if missing := owner.missing():
         raise UserError(f"task {task!r} needs {', '.join(missing)}: {owner.install}")

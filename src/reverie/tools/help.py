@@ -58,7 +58,7 @@ ARGUMENTS: dict[str, type] = {
 def overview(commands: dict[str, str]) -> str:
     """The commands with a line each."""
     lines = ["Reverie: reinforcement learning with and without a world model", "", "Commands"]
-    lines += [f"  reverie {name:6} {about}" for name, about in commands.items()]
+    lines += [f"  reverie {name:7} {about}" for name, about in commands.items()]
     return "\n".join([*lines, "", "reverie COMMAND --help says more. `reverie train` alone runs the default."])
 
 
