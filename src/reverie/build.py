@@ -21,6 +21,7 @@ from .collect.collector import Collector, Idle, Source
 from .collect.gathering import lots_of
 from .collect.process import ProcessCollector
 from .collect.ray import RayCollector, connected
+from .collect.turns import check_groups, turns
 from .collect.understudy import Understudy
 from .config import store
 from .config.errors import UserError
@@ -63,6 +64,8 @@ DREAMERS = {"imagined": Dreamer, "on_policy_ppo": LatentPPO, "imagined_ppo": Dre
 
 RANK_SEED = 7919
 """Added to the seeds of environments and replay for each process that learns along."""
+GROUP_SEED = 104_729
+"""Added to the seed of environments for each group of them."""
 EVAL_SEED = 1_000_003
 """Added to the seed of evaluation environments, so that they show other episodes than training's."""
 
@@ -162,10 +165,12 @@ def make_parts(config: Config) -> Parts:
 
 
 def make_training_stream(config: Config) -> RowStream:
-    """The environments of a run; of those that generators have, one for its spaces, closed."""
-    if config.collect.mode == "inline" and config.store.live:
+    """The environments of a run; of those that generators or groups have, one for its spaces, closed."""
+    inline = config.collect.mode == "inline"
+    check_groups(config.envs, inline)
+    if inline and config.envs.groups == 1 and config.store.live:
         return make_stream(config)
-    if config.envs.backend == "process" and config.store.live:
+    if config.envs.backend == "process" and config.store.live and not inline:
         raise UserError("--envs.backend process is for --collect.mode inline: generators step environments themselves")
     with closing(make_stream(replace(config, envs=replace(config.envs, backend="serial")), count=1)) as stream:
         return stream
@@ -199,8 +204,10 @@ def make_collector(config: Config, agent: Agent, stream: RowStream, storage: Sto
     return ProcessCollector(agent, make, lots, config.envs, place)
 
 
-def make_inline(config: Config, agent: Agent, stream: RowStream, device: torch.device) -> Collector:
+def make_inline(config: Config, agent: Agent, stream: RowStream, device: torch.device) -> Source:
     """What collects in this process: beside learning where a GPU learns from replayed rows by itself."""
+    if config.envs.groups > 1:
+        return turns(partial(make_group, config), config.envs, agent, device)
     alone = device.type == "cuda" and config.run.fast != "off" and ranks.count() == 1
     if not alone or not isinstance(agent, Dreamer) or agent.on_policy:
         return Collector(stream, agent, device)
@@ -211,6 +218,12 @@ def make_inline(config: Config, agent: Agent, stream: RowStream, device: torch.d
     assert isinstance(copy, Dreamer)
     copy.only_act()
     return Understudy(stream, agent, copy, device, min(max(1, rows), MOST_ROWS))
+
+
+def make_group(config: Config, number: int, count: int) -> RowStream:
+    """The environments of one of the groups that take turns, with seeds of their own."""
+    envs = replace(config.envs, workers=max(1, (config.envs.workers or core_count()) // config.envs.groups))
+    return make_stream(replace(config, seed=config.seed + GROUP_SEED * number, envs=envs), count=count)
 
 
 def make_actor(config: Config, number: int, count: int, life: int) -> Collector:
