@@ -13,15 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-SIDES = {"Dreamer": [], "Plan2Explore": ["plan2explore"]}
+from sides import COLOURS, Found, as_they_come, logged, trained
+
+SIDES: dict[str, list[str]] = {"Dreamer": [], "Plan2Explore": ["plan2explore"]}
 
 
 def main() -> None:
@@ -32,45 +31,29 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float)
+    parser.add_argument("--nothing", type=float, default=0.0, help="the return of episodes that find no reward")
     parser.add_argument("--draw", action="store_true")
     given, words = parser.parse_known_args()
     path = Path(f"{given.out}.json")
     if given.draw:
         draw(json.loads(path.read_text()), Path(f"{given.out}.png"))
         return
-    given.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * given.minutes if given.minutes else None
-    report: dict[str, Any] = {"command": sys.argv[1:], "title": " ".join(given.configs), "runs": {}}
-    with ThreadPoolExecutor(given.jobs) as pool:
-        waiting = [pool.submit(run, given.out, given.configs, side, seed, words, end)
-                   for seed in range(given.seeds) for side in SIDES]  # fmt: skip
-        for future in as_completed(waiting):
-            found = future.result()
-            report["runs"].setdefault(found["side"], []).append(found)
-            report["summary"] = {side: summary(runs) for side, runs in report["runs"].items()}
-            path.write_text(json.dumps(report, indent=1))
+
+    def job(side: str, seed: int) -> Found:
+        folder, own = given.out / f"{side.lower()}-{seed}", words if SIDES[side] else without_exploring(words)
+        own = ["--configs", *given.configs, *SIDES[side], "--seed", str(seed), *own]
+        return {"side": side, "seed": seed} | trained(folder, own, end) | finds(folder, given.nothing)
+
+    jobs = [lambda side=side, seed=seed: job(side, seed) for seed in range(given.seeds) for side in SIDES]
+    runs: dict[str, list[Found]] = {side: [] for side in SIDES}
+    for found in as_they_come(jobs, given.jobs):
+        runs[found["side"]].append(found)
+        print({name: value for name, value in found.items() if name != "curve"}, flush=True)
+        report = {"command": sys.argv[1:], "title": " ".join(given.configs), "runs": runs}
+        report["summary"] = {side: summary(each) for side, each in runs.items()}
+        path.write_text(json.dumps(report, indent=1))
     print(json.dumps(report["summary"], indent=1))
-
-
-def run(out: Path, configs: list[str], side: str, seed: int, words: list[str], end: float | None) -> dict[str, Any]:
-    """Train once, in a process of its own, and read what was logged."""
-    folder, own = out / f"{side.lower()}-{seed}", words if side == "Plan2Explore" else without_exploring(words)
-    command = [sys.executable, "-m", "reverie", "train", "--configs", *configs, *SIDES[side], "--seed", str(seed)]
-    command += ["--logdir", str(folder), "--run.threads", "1", "--log.tensorboard", "False", *own]
-    start, stopped = time.perf_counter(), False
-    with open(f"{folder}.log", "w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"})
-        try:
-            process.wait(max(0.0, end - time.monotonic()) if end else None)
-        except subprocess.TimeoutExpired:
-            stopped = True
-            process.send_signal(signal.SIGINT)
-            process.wait()
-    if process.returncode and not stopped:
-        sys.exit(f"{' '.join(command)}\n{Path(log.name).read_text()[-2000:]}")
-    result = {"side": side, "seed": seed, "seconds": round(time.perf_counter() - start), **figures(folder)}
-    print({name: value for name, value in result.items() if name != "curve"}, flush=True)
-    return result
 
 
 def without_exploring(words: list[str]) -> list[str]:
@@ -84,16 +67,12 @@ def without_exploring(words: list[str]) -> list[str]:
     return kept
 
 
-def figures(folder: Path) -> dict[str, Any]:
-    """The evaluations of a run, and when training first saw a reward."""
-    log = folder / "metrics.jsonl"
-    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    curve = [(line["step"], line["eval/mean_return"]) for line in lines if "eval/mean_return" in line]
-    seen = [line["step"] for line in lines if (line.get("episode/return") or 0) > 0]
+def finds(folder: Path, nothing: float) -> Found:
+    """When training first saw a reward, and how far it came where that is told."""
+    lines = logged(folder)
+    seen = [line["step"] for line in lines if (line.get("episode/return") or nothing) > nothing]
     furthest = [line["episode/furthest"] for line in lines if "episode/furthest" in line]
-    found = {"first_reward": seen[0] if seen else None, "best": max((value for _, value in curve), default=None)}
-    found |= {"steps": lines[-1]["step"] if lines else 0, "curve": curve}
-    return found | ({"furthest": max(furthest)} if furthest else {})
+    return {"first_reward": seen[0] if seen else None} | ({"furthest": max(furthest)} if furthest else {})
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -114,7 +93,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(5.2, 3.4))
-    for side, colour in zip(SIDES, ("#0072b2", "#e69f00")):
+    for side, colour in zip(SIDES, COLOURS):
         runs = report["runs"].get(side, [])
         for each in (each for each in runs if each["curve"]):
             axis.plot(*zip(*each["curve"]), "o-", ms=3, lw=1, alpha=0.7, color=colour)

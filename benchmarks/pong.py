@@ -1,6 +1,7 @@
 """Atari Pong by PPO, 128 steps of each environment, NatureCNN, 4 epochs of 4 minibatches: steps/s, end to end.
 
-    python benchmarks/pong.py [--envs 8] [--device cpu|cuda] [--peers sb3] [--repeats 3] [--seconds 5] [--json FILE]
+    python benchmarks/pong.py [--envs 8] [--groups 1] [--device cpu|cuda] [--peers sb3] [--repeats 3] [--seconds 5]
+                              [--json FILE]
 
 Beside it Stable-Baselines3 with the same settings, in one of these forms: `sb3` with its own environments in processes
 (SubprocVecEnv), `sb3-serial` with the same in turn (DummyVecEnv), `sb3-ale` with ALE's vector environment, as we have.
@@ -45,6 +46,7 @@ def run_reverie(words: argparse.Namespace) -> float:
             device=words.device,
             logdir=folder,
             envs__count=words.envs,
+            envs__groups=words.groups,
             ppo__minibatch=words.envs * ROLLOUT // PARTS,
             run__eval_every=0,
             run__eval_at_end=False,
@@ -184,6 +186,7 @@ def parsed() -> argparse.Namespace:
     """What to measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", type=int, default=8)
+    parser.add_argument("--groups", type=int, default=1, help="ours: groups of environments that take turns")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--peers", nargs="+", choices=("sb3", "sb3-serial", "sb3-ale"), default=["sb3"])
     parser.add_argument("--repeats", type=int, default=3)
@@ -204,7 +207,8 @@ def main() -> None:
         for name in rates:
             rates[name].append(measured(name))
         if words.json:
-            words.json.write_text(json.dumps({"envs": words.envs, "device": words.device, "steps_per_second": rates}))
+            about = {"envs": words.envs, "groups": words.groups, "device": words.device}
+            words.json.write_text(json.dumps(about | {"steps_per_second": rates}))
     medians = {name: statistics.median(values) for name, values in rates.items()}
     for name in words.peers:
         print(f"reverie {medians['reverie']:,.0f}, {name} {medians[name]:,.0f} steps/s (medians): "

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import reverie
-from reverie.build import DREAMERS
+from reverie.actors import DREAMERS
 from reverie.cli import COMMANDS
 from reverie.commands.learning import configured, resolve
 from reverie.config import names, store

@@ -20,6 +20,7 @@ LAYERS = [
     "log",
     "training",
     "tools",
+    "actors",
     "build",
     "reopened",
     "follow",

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .build import AgentKind, make_parts, make_run
+from .actors import AgentKind
+from .build import make_parts, make_run
 from .config import owners, store
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked

@@ -61,8 +61,8 @@ class Bench:
     @property
     def plain(self) -> bool:
         """Whether updates run plainly, neither compiled nor captured."""
-        fast = self.config.run.fast
-        return fast == "off" or (fast == "auto" and self.device.type == "cpu") or self.config.agent.name != "dreamer"
+        fast, on_cpu = self.config.run.fast, self.device.type == "cpu"
+        return fast == "off" or (on_cpu and (fast == "auto" or self.config.agent.name != "dreamer"))
 
     @property
     def warmup(self) -> int:
@@ -161,7 +161,8 @@ def ppo(bench: Bench) -> Report:
         "samples_per_second": agent.rollout * fiction.envs * timing.rate,
         "parameters": weights(agent),
     } | bench.seen(timing, warmup)
-    return report | bench.computed(timing.median / count, round(flops_of(learn) / count))
+    plain = agent if bench.plain else plain_agent(bench, parts)
+    return report | bench.computed(timing.median / count, round(flops_of(lambda: plain.learn_rollout(rows)) / count))
 
 
 def replay(bench: Bench) -> Report:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from .actors import make_agent, make_stream
 from .agents.base import Mode
-from .build import make_agent, make_stream
 from .config.schema import Config
 from .log.logger import Sink
 from .log.sinks.jsonl import GuestSink, evaluated_steps

@@ -11,8 +11,8 @@ from typing import Any
 
 import gymnasium
 
+from .actors import EVAL_SEED, AgentKind, make_agent, make_stream
 from .agents.base import Mode
-from .build import EVAL_SEED, AgentKind, make_agent, make_stream
 from .config.schema import Config
 from .envs.registry import find, frames_per_step, make_own_env
 from .envs.translation import Translation

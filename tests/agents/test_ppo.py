@@ -26,9 +26,9 @@ SMALL = PPOConfig(rollout=16, epochs=2, minibatch=16, features=32, units=16, lr=
 ACTIONS = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,), np.float32)]
 
 
-def agent_of(observation=VECTOR, action=ACTIONS[0], config=SMALL, seed=0):
+def agent_of(observation=VECTOR, action=ACTIONS[0], config=SMALL, seed=0, device=CPU, fast="auto"):
     torch.manual_seed(seed)
-    return PPO(observation, action, config, 4, seed, CPU)
+    return PPO(observation, action, config, 4, seed, device, fast)
 
 
 def rollout_of(agent, observation=VECTOR, length=16, seed=0):
@@ -39,11 +39,12 @@ def rollout_of(agent, observation=VECTOR, length=16, seed=0):
         space.seed(seed)
         sampled[key] = np.stack([[space.sample() for _ in range(4)] for _ in range(length + 1)])
     rows = {key: torch.from_numpy(value) for key, value in sampled.items()}
+    rows |= {"reward": torch.from_numpy(rng.normal(size=(length + 1, 4)).astype(np.float32))}
     for key in ("is_first", "is_last", "is_terminal"):
         rows[key] = torch.zeros(length + 1, 4, dtype=torch.bool)
     rows["is_last"][5, 1] = rows["is_terminal"][5, 1] = rows["is_first"][6, 1] = True
     rows["is_last"][9, 2] = rows["is_first"][10, 2] = True
-    rows["reward"] = torch.from_numpy(rng.normal(size=(length + 1, 4)).astype(np.float32))
+    rows = {key: value.to(agent.generator.device) for key, value in rows.items()}
     columns = [agent.act({key: x[t] for key, x in rows.items()}, None, "train")[0] for t in range(length + 1)]
     return rows | {key: torch.stack([column[key] for column in columns]) for key in columns[0]}
 
@@ -160,6 +161,20 @@ def test_what_changes_over_a_run_may_be_a_tensor_as_gpu_graphs_need_it():
         assert metrics["train/lr"].item() == pytest.approx(base.lr / 2)
         agent.learn_rollout(rows)
     torch.testing.assert_close(weights(plain), weights(graphed))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("observation", [VECTOR, IMAGE], ids=["vector", "image"])
+def test_graphs_of_a_gpu_act_and_learn_as_plain_code_does(observation):
+    base = replace(SMALL, lr_anneal=True, clip_anneal=True, precision="float32", normalize_observation=True)
+    plain, graphed = (agent_of(observation, config=base, device=torch.device("cuda"), fast=f) for f in ("off", "auto"))
+    for progress in (0.0, 0.2, 0.4, 0.6):
+        for agent in (plain, graphed):
+            agent.schedule(progress)
+            agent.learn_rollout(rollout_of(agent, observation))
+    assert graphed.acting["train"].captures and graphed.updating.captures
+    assert not graphed.acting["train"].failed and not graphed.updating.failed
+    torch.testing.assert_close(weights(plain), weights(graphed), rtol=1e-3, atol=1e-4)
 
 
 def test_normalised_observations_are_frozen_inside_a_rollout():

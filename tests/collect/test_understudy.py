@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 import reverie
-from reverie.build import make_agent, make_stream
+from reverie.actors import make_agent, make_stream
 from reverie.collect.understudy import Understudy
 
 CPU = torch.device("cpu")

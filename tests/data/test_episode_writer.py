@@ -194,7 +194,7 @@ def test_rows_of_another_number_of_environments_are_refused():
 
 
 def test_what_a_collector_brings_is_kept(tmp_path):
-    from reverie.build import make_agent, make_stream
+    from reverie.actors import make_agent, make_stream
     from reverie.collect.collector import Collector
     from reverie.config.options import replaced
     from reverie.config.presets import stacked

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 import reverie
-from reverie import build, reopened
+from reverie import actors, reopened
 from reverie.cli import run
 from reverie.config.errors import UserError
 from reverie.config.store import load
@@ -57,8 +57,8 @@ def test_what_the_agent_remembers_belongs_to_the_row_before_the_first(counter):
     config, device = load(counter), torch.device("cpu")
     kept = []
     for stretch in (Stretch(0, 8), Stretch(3, 5)):
-        stream = build.make_stream(config, count=2)
-        agent = build.make_agent(config, *stream.spaces, device)
+        stream = actors.make_stream(config, count=2)
+        agent = actors.make_agent(config, *stream.spaces, device)
         takes = [Take(stretch) for _ in range(2)]
         with torch.inference_mode():
             play(agent, stream, takes, "sample", device)
@@ -131,8 +131,8 @@ def test_figures_without_a_gif(counter, tmp_path, capsys):
 
 def test_an_agent_without_a_world_model_cannot_dream(counter):
     config = reverie.configure("debug", task="toy_count")
-    stream = build.make_stream(config, count=1)
-    agent = build.make_agent(config, *stream.spaces, torch.device("cpu"))
+    stream = actors.make_stream(config, count=1)
+    agent = actors.make_agent(config, *stream.spaces, torch.device("cpu"))
     with pytest.raises(UserError, match="no world model"):
         dreams(agent, stream, Stretch(), "eval", torch.device("cpu"))
     stream.close()

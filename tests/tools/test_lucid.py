@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import reverie
-from reverie import build
+from reverie import actors
 from reverie.config.errors import UserError
 from reverie.tools.lucid import LucidDream
 
@@ -21,8 +21,8 @@ def lucid():
 
     def make(task: str = "toy_count", context: int = 3, preset: str = "dreamer_v3", **options) -> LucidDream:
         config = reverie.configure(preset, "debug", task=task, **options)
-        streams.append(build.make_stream(config, count=1))
-        agent = build.make_agent(config, *streams[-1].spaces, CPU)
+        streams.append(actors.make_stream(config, count=1))
+        agent = actors.make_agent(config, *streams[-1].spaces, CPU)
         return LucidDream(agent, streams[-1], context, "eval", CPU)
 
     yield make

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import reverie
-from reverie import build
+from reverie import actors
 from reverie.collect.collector import playable
 from reverie.config.errors import UserError
 from reverie.tools import export
@@ -32,7 +32,7 @@ CASES = [
 
 def lively(config, stream):
     """An agent whose actions depend on what it sees: new ones do the same always."""
-    agent = build.make_agent(config, *stream.spaces, torch.device("cpu"))
+    agent = actors.make_agent(config, *stream.spaces, torch.device("cpu"))
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in agent.parameters():
@@ -67,7 +67,7 @@ def drawn(step, name: str, generator: torch.Generator) -> np.ndarray:
 def test_the_file_acts_as_the_agent_does(tmp_path, monkeypatch, suffix, stochastic, presets, options):
     plain = {"device": "cpu", "ppo__precision": "float32", "world__precision": "float32"}
     config = reverie.configure(*presets, "debug", **plain, **options)
-    stream = build.make_stream(config, count=ENVS)
+    stream = actors.make_stream(config, count=ENVS)
     agent = lively(config, stream)
     step = make_step(agent, *stream.spaces, stochastic)
     path = tmp_path / f"policy{suffix}"
@@ -103,8 +103,8 @@ def test_the_file_acts_as_the_agent_does(tmp_path, monkeypatch, suffix, stochast
 
 def test_an_agent_that_learned_nothing_is_refused():
     config = reverie.configure("debug", task="toy_count", agent__name="random")
-    stream = build.make_stream(config, count=1)
-    agent = build.make_agent(config, *stream.spaces, torch.device("cpu"))
+    stream = actors.make_stream(config, count=1)
+    agent = actors.make_agent(config, *stream.spaces, torch.device("cpu"))
     stream.close()
     with pytest.raises(UserError, match="acts at random"):
         make_step(agent, *stream.spaces, False)

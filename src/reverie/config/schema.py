@@ -129,6 +129,8 @@ class EnvsConfig:
     """In this process, in worker processes with shared memory, or the suite's own vector environment."""
     workers: int = 0
     """Worker processes of the process backend; 0 takes one per core, at most one per environment."""
+    groups: int = 1
+    """Groups of environments that take turns: while a GPU acts for one, the games of the others go on."""
     timeout: float = 300.0
     """Seconds after which an environment that does not answer is restarted (process backend)."""
     max_restarts: int = 5
