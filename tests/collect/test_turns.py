@@ -6,7 +6,7 @@ import torch
 import reverie
 from reverie.build import make_agent, make_parts, make_stream
 from reverie.collect.collector import Collector
-from reverie.collect.turns import Group, Turns
+from reverie.collect.turns import Turns
 from reverie.config.errors import UserError
 
 CPU = torch.device("cpu")
@@ -38,7 +38,7 @@ class Constant:
 
 def test_groups_side_by_side_are_what_they_are_alone():
     config, agent = config_of(), Constant()
-    together = Turns([Group(stream, agent, CPU) for stream in streams(config)])
+    together = Turns([Collector(stream, agent, CPU) for stream in streams(config)])
     alone = [Collector(stream, Constant(), CPU) for stream in streams(config)]
     for _ in range(3):  # episodes end on the way: a constant push tips the pole within ten steps
         found, parts = together.collect(8), [each.collect(8) for each in alone]
@@ -63,7 +63,7 @@ def test_the_games_of_one_group_go_on_while_another_acts():
             seen.append([group.stream.sent is not None for group in together.groups])
             return super().act(rows, carry, mode)
 
-    together = Turns([Group(stream, Told(), CPU) for stream in streams(config)])
+    together = Turns([Collector(stream, Told(), CPU) for stream in streams(config)])
     together.collect(3)
     assert seen == [[False, False], [True, False], *[[False, True], [True, False]] * 2]
     together.close()
@@ -84,7 +84,7 @@ def test_a_run_goes_on_where_its_groups_were():
 
 def test_states_of_other_groups_begin_new_episodes():
     config = config_of()
-    together = Turns([Group(stream, make_agent(config, *stream.spaces, CPU), CPU) for stream in streams(config)])
+    together = Turns([Collector(stream, make_agent(config, *stream.spaces, CPU), CPU) for stream in streams(config)])
     assert together.restore({}) and together.restore({"groups": [{}]})
     together.close()
 

@@ -69,23 +69,39 @@ class Collector:
 
     def collect(self, steps: int) -> Chunk:
         """`steps` more rows of every environment, acted upon, and the row that follows them."""
-        if not self.rows:
-            self.rows = self.stream.begin()
+        self.begin()
         episodes: list[Episode] = []
         taken = 0
         for t in range(steps):
-            # the row a chunk ends with begins the next one and is on the device already
-            row = self._store(t, steps + 1, self.latest) if t == 0 and self.latest else self._take_in(t, steps + 1)
-            added, self.carry = self.agent.act(row, self.carry, self.mode)
-            self.stream.send(playable(added["action"], self.stream.action_space))
-            self._store(t, steps + 1, added)
-            self.rows = self.stream.receive()
-            episodes += self.stream.finished
-            taken += self.stream.count - int(self.rows["is_first"].sum())
-        self.latest = self._take_in(steps, steps + 1)
+            self.answer(t, steps + 1)
+            ended, count = self.hear()
+            episodes += ended
+            taken += count
+        self.end(steps)
+        return Chunk(self.buffer, episodes, taken)
+
+    def begin(self) -> None:
+        """Let the first episodes begin, if none has."""
+        self.rows = self.rows or self.stream.begin()
+
+    def answer(self, t: int, length: int) -> None:
+        """Act upon row t of a chunk of so many, and let the games go on."""
+        # the row a chunk ends with begins the next one and is on the device already
+        row = self._store(t, length, self.latest) if t == 0 and self.latest else self._take_in(t, length)
+        added, self.carry = self.agent.act(row, self.carry, self.mode)
+        self.stream.send(playable(added["action"], self.stream.action_space))
+        self._store(t, length, added)
+
+    def hear(self) -> tuple[list[Episode], int]:
+        """Wait for the next row; the episodes that end with it, and how many steps were taken."""
+        self.rows = self.stream.receive()
+        return self.stream.finished, self.stream.count - int(self.rows["is_first"].sum())
+
+    def end(self, t: int) -> None:
+        """Take in row t, the last of a chunk."""
+        self.latest = self._take_in(t, t + 1)
         if self.writer is not None:
             self.writer.add({key: rows[:-1] for key, rows in self.buffer.items()})
-        return Chunk(self.buffer, episodes, taken)
 
     def _take_in(self, t: int, length: int) -> Batch:
         """Copy the newest row into the buffer; its columns where the agent is."""

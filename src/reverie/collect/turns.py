@@ -16,35 +16,13 @@ from ..config.schema import EnvsConfig
 from ..data.episodes import EpisodeStore
 from ..data.rows import Episode
 from ..envs.rows import RowStream
-from .collector import Chunk, Collector, playable
-
-
-class Group(Collector):
-    """A collector whose steps are made in halves: to answer a row with actions, and to hear what comes of them."""
-
-    def answer(self, t: int, length: int) -> None:
-        """Act upon row t of a chunk of so many, and let the games go on."""
-        row = self._store(t, length, self.latest) if t == 0 and self.latest else self._take_in(t, length)
-        added, self.carry = self.agent.act(row, self.carry, self.mode)
-        self.stream.send(playable(added["action"], self.stream.action_space))
-        self._store(t, length, added)
-
-    def hear(self) -> tuple[list[Episode], int]:
-        """Wait for the next row; the episodes that end with it, and how many steps were taken."""
-        self.rows = self.stream.receive()
-        return self.stream.finished, self.stream.count - int(self.rows["is_first"].sum())
-
-    def end(self, t: int) -> None:
-        """Take in row t, the last of a chunk."""
-        self.latest = self._take_in(t, t + 1)
-        if self.writer is not None:
-            self.writer.add({key: rows[:-1] for key, rows in self.buffer.items()})
+from .collector import Chunk, Collector
 
 
 class Turns:
     """Collects with all groups; their environments lie side by side in the rows."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[Collector]) -> None:
         self.groups = groups
         self.firsts = list(accumulate((group.stream.count for group in groups), initial=0))
         """The number of each group's first environment."""
@@ -52,7 +30,7 @@ class Turns:
     def collect(self, steps: int) -> Chunk:
         """`steps` more rows of every environment, acted upon, and the row that follows them."""
         for group in self.groups:
-            group.rows = group.rows or group.stream.begin()
+            group.begin()
         episodes: list[Episode] = []
         taken = 0
         for t in range(steps + 1):
@@ -109,4 +87,4 @@ def turns(make: Callable[[int, int], RowStream], settings: EnvsConfig, agent: Ag
     with ExitStack() as unless_made:
         streams = [unless_made.enter_context(closing(make(n, share + (n < left)))) for n in range(settings.groups)]
         unless_made.pop_all()
-    return Turns([Group(stream, agent, device) for stream in streams])
+    return Turns([Collector(stream, agent, device) for stream in streams])
