@@ -1,9 +1,7 @@
 """What the documentation says holds: programs run, commands parse, names exist, links lead somewhere."""
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,9 +31,8 @@ from reverie.config.arguments import (
     parse_plot,
     parse_sweep,
 )
-from reverie.config.dreamers import GENERATIONS
 from reverie.config.errors import UserError
-from reverie.config.options import convert, flattened, options
+from reverie.config.options import options
 from reverie.config.presets import PRESETS, stacked
 from reverie.config.schema import Config
 from reverie.config.sweeps import CHOSEN, SweepArguments
@@ -47,7 +44,6 @@ from reverie.training.folder import LOCK
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(reverie.__file__).parent
 DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples/README.md"]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 KINDS = {
     "eval": EvalArguments,
     "play": PlayArguments,
@@ -58,7 +54,7 @@ KINDS = {
     "envs": EnvsArguments,
     "bench": BenchArguments,
 }
-FOREIGN = {"--no-deps"}
+FOREIGN = {"--no-deps", "--fast"}
 """Options of other programs that the text mentions by themselves."""
 THEIRS = {"gym_MyWorld-v0", "my_module:MyEnv", "minecraft_MineRLTreechop-v0"}
 """Tasks that stand for what a reader has and the tests have not."""
@@ -282,65 +278,6 @@ def test_metrics_that_are_named_are_written(tmp_path):
     for doc in DOCS:
         named = {span for span in spans(doc) if re.fullmatch(r"(train|world|explore|eval|episode|time)/[a-z_]+", span)}
         assert named - {"world/dream"} <= written, doc.name
-
-
-def test_the_tables_of_generations_are_those_of_the_presets():
-    tables = (ROOT / "docs/algorithms.md").read_text().partition("## Generations")[2].partition("\n## ")[0]
-    lines = re.findall(r"^\| `(\w+\.[\w.]+)` \| (.+) \|$", tables, re.M)
-    shown = {option: cells.split(" | ") for option, cells in lines}
-    assert len(shown) == len(lines), "an option stands in two tables"
-    for option, each in options().items():
-        values = [of_generation(name, option) for name in GENERATIONS]
-        cells = shown.pop(option, None)
-        assert cells or len(set(values) - {None}) < 2, f"{option} is missing"
-        for cell, value in zip(cells or [], values, strict=bool(cells)):
-            assert (cell == "–") == (value is None), option
-            found = None if value is None else convert(option, cell, each.kind)
-            assert found == value or round(value, 3) == found, option
-    assert not shown
-
-
-WITHOUT = {
-    "world.classes": {"world.latent": "gaussian"},
-    "world.unimix": {"world.latent": "gaussian"},
-    "behavior.slow_target": {"behavior.slow": "none"},
-    "behavior.slow_scale": {"behavior.slow": "none"},
-    "optim.actor.": {"optim.joint": True},
-    "optim.critic.": {"optim.joint": True},
-}
-"""Beginnings of options -> with which others they do nothing."""
-
-
-def of_generation(preset: str, option: str):
-    """What a generation has of an option; None where it does nothing."""
-    values = flattened(stacked([preset]))
-    idle = [others for start, others in WITHOUT.items() if option.startswith(start)]
-    return None if any(others.items() <= values.items() for others in idle) else values[option]
-
-
-LEFT = {"world_model.py": "dream.png", "offline.py": "episodes/*.npz"}
-"""What else is in the folder of a run that an example made."""
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_examples_run(example, tmp_path):
-    words = [sys.executable, str(example), "300"]
-    places = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
-    done = subprocess.run(words, cwd=tmp_path, env=places, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["logdir"]
-    assert list(tmp_path.glob("logdir/*/checkpoints/latest.pt"))
-    assert list(tmp_path.glob(f"logdir/*/{LEFT.get(example.name, 'metrics.jsonl')}"))
-
-
-def test_every_example_is_listed():
-    listed = re.findall(r"^\| \[([\w.]+)\]", (ROOT / "examples/README.md").read_text(), re.M)
-    assert sorted(listed) == [path.name for path in EXAMPLES]
-
-
-def test_the_example_of_a_preset_stacks():
-    config = stacked([str(ROOT / "examples/own_preset.yaml")])
-    assert (config.task, config.run.steps, config.ppo.lr) == ("gym_CartPole-v1", 30_000, 2e-3)
 
 
 @pytest.mark.parametrize("words", [["--configs", "mario_pop"], ["--ppo.lerning", "1"], ["--task", "mario_9-9"]])

@@ -64,7 +64,7 @@ def play(words: list[str]) -> int:
             if arguments.save_gif:
                 print(f"  {save_gif(episode, folder, arguments.gif_fps) or 'this environment shows no pictures'}")
     if scores:
-        print(f"mean return {sum(scores) / len(scores):.1f} over {len(scores)} episodes")
+        print(f"mean return {sum(scores) / len(scores):.1f} over {len(scores)} episode{'s' * (len(scores) > 1)}")
     if show.screen is None and not arguments.save_gif:
         print("No screen here to show it on: add --save-gif to get GIFs.")
     return 0
