@@ -27,6 +27,8 @@ ACTIONS = {
 SMALL = {"replay.prefill": 0, "optim.model.warmup": 0, "replay.batch": 3, "replay.length": 9, "world.bins": 15}
 SMALL |= {"behavior.starts": 0, "behavior.horizon": 12, "optim.model.lr": 1e-3, "world.deter": 64, "world.units": 32}
 
+pytestmark = pytest.mark.usefixtures("c_compiler")
+
 
 def agent_of(preset, action, fast):
     options = SMALL | {"run.fast": fast}

@@ -16,8 +16,11 @@ KINDS = {
     "blocks": BLOCKS,
     "norm": replace(BLOCKS, cell="norm", norm="layer", posterior_layers=2, unimix=0.0),
     "wide": replace(BLOCKS, deter=128, hidden=16, blocks=2),
+    "odd": replace(BLOCKS, deter=33, hidden=19, blocks=3, groups=5, classes=3),
 }
 ACTION, EMBED, B, T = 2, 5, 11, 6
+
+pytestmark = pytest.mark.usefixtures("c_compiler")
 
 
 def rssm_of(config):

@@ -9,6 +9,8 @@ from reverie.nn.native import machine as compiled
 from reverie.nn.native.machine import Unfit, machine
 from reverie.nn.native.program import Kind, Program
 
+pytestmark = pytest.mark.usefixtures("c_compiler")
+
 
 @pytest.fixture(autouse=True)
 def two_threads():
@@ -48,6 +50,15 @@ def test_weights_are_those_of_the_moment_and_must_not_move():
     layers[0].weight.data = torch.zeros(2, 3)
     with pytest.raises(RuntimeError, match="moved"):
         program.run({"x": x, "y": y}, 4)
+
+
+def test_what_is_given_must_fit():
+    program, x = made(nn.Sequential(nn.Linear(3, 2)), 3), torch.ones(4, 3)
+    with pytest.raises(ValueError, match="takes x, y"):
+        program.run({"x": x}, 4)
+    for wrong in (torch.empty(3, 2), torch.empty(4, 3), torch.empty(4, 2).double(), torch.empty(2, 4).T):
+        with pytest.raises(ValueError, match="y is"):
+            program.run({"x": x, "y": wrong}, 4)
 
 
 def test_what_is_not_finite_is_passed_on():

@@ -71,7 +71,7 @@ class Program:
     def columns(self, count: int) -> int:
         """The first of so many new columns."""
         first = self.width
-        self.width += -(-count // LANES) * LANES
+        self.width += (-(-count // LANES) + 1) * LANES  # products of an odd width write some zeros behind themselves
         return first
 
     def add(self, kind: Kind, **fields: Any) -> None:
@@ -122,18 +122,16 @@ class Program:
         )  # fmt: skip
         self.weights[len(self.ops) - 1] = weight
 
-    def tail(self, column: int, size: int, parts: list[nn.Module], into: int | None = None) -> int:
+    def tail(self, column: int, size: int, parts: list[nn.Module]) -> int:
         """The columns after normalisation and activation."""
         norm = parts[0] if len(parts) == 2 else None
         if not isinstance(parts[-1], nn.SiLU) or len(parts) > 2 or not isinstance(norm, RMSNorm | nn.LayerNorm | None):
             raise Unfit(f"it has no {' after '.join(type(part).__name__ for part in reversed(parts))}")
-        return self.norm(column, size, norm, True, into)
+        return self.norm(column, size, norm, True)
 
-    def norm(
-        self, column: int, size: int, norm: RMSNorm | nn.LayerNorm | None, active: bool, into: int | None = None
-    ) -> int:
+    def norm(self, column: int, size: int, norm: RMSNorm | nn.LayerNorm | None, active: bool) -> int:
         """The normalised columns, through SiLU if `active`."""
-        into = self.columns(size) if into is None else into
+        into = self.columns(size)
         scale = torch.ones(size) if norm is None else norm.weight
         bias = norm.bias if isinstance(norm, nn.LayerNorm) else torch.zeros(size)
         self.add(
@@ -158,10 +156,10 @@ class Program:
             parts = [(column, size)]
         return parts[0]
 
-    def block_linear(self, column: int, out: int, layer: BlockLinear, add: bool = False) -> None:
+    def block_linear(self, column: int, out: int, layer: BlockLinear) -> None:
         """A block-diagonal layer."""
         _, inputs, outputs = layer.weight.shape
-        self.blocks(column, out, layer.weight, layer.bias, add, (inputs, outputs))
+        self.blocks(column, out, layer.weight, layer.bias, False, (inputs, outputs))
         self.pointer(layer.weight)
 
     def differentiate(self, ops: list[Op], shift: int) -> None:
@@ -199,13 +197,7 @@ class Program:
 
     def run(self, given: dict[str, Tensor], rows: int, steps: int = 1, backwards: bool = False) -> None:
         """Run over all rows, each through all steps; what is given has a shape (steps, rows, n) or (rows, n)."""
-        for name, tensor in given.items():
-            op = self.array[self.data[name]]
-            assert tensor.dtype == torch.float32 and tensor.stride(-1) == 1 and tensor.shape[-1] == op.k, name
-            op.data, op.row_stride = tensor.data_ptr(), tensor.stride(-2)
-            op.step_stride = tensor.stride(0) if tensor.dim() == 3 else 0
-        if any(tensor.data_ptr() != place for tensor, place in self.kept):
-            raise RuntimeError("weights have moved since their program was made")
+        self._bind(given, rows, steps)
         self.library.prepare(self.array, len(self.array))
         threads = max(1, min(torch.get_num_threads(), rows // LEAST))
         share = -(-rows // threads)
@@ -218,3 +210,17 @@ class Program:
                 failed = list(pool.map(lambda call: self.library.run(*call), calls))
         if any(failed):
             raise MemoryError("no memory for a program of layers")
+
+    def _bind(self, given: dict[str, Tensor], rows: int, steps: int) -> None:
+        """Let operations point at what is given; C would read and write wherever they point."""
+        if given.keys() != self.data.keys():
+            raise ValueError(f"a program takes {', '.join(self.data)}, and not {', '.join(given)}")
+        for name, tensor in given.items():
+            op = self.array[self.data[name]]
+            right = tensor.shape in ((rows, op.k), (steps, rows, op.k)) and tensor.stride(-1) == 1
+            if not right or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+                raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of a program for {rows} rows")
+            op.data, op.row_stride = tensor.data_ptr(), tensor.stride(-2)
+            op.step_stride = tensor.stride(0) if tensor.dim() == 3 else 0
+        if any(tensor.data_ptr() != place for tensor, place in self.kept):
+            raise RuntimeError("weights have moved since their program was made")
