@@ -18,8 +18,10 @@ ALWAYS = 1 << 40
 """More steps than there are."""
 COPIED = ("a", "b", "c", "d", "e", "k", "groups", "eps", "low", "high", "center", "active", "weight", "bias")
 """What an operation on other columns has alike."""
-TILE = 48
-"""Rows that go through all steps together: their columns stay in the cache."""
+TILES = (12, 48)
+"""The fewest and the most rows that go through all steps together."""
+CACHE = 1 << 19
+"""Bytes that the columns of such rows should not exceed."""
 MOST = 1 << 20
 """Weights of a program: more would be read from memory again and again."""
 LEAST = 8
@@ -201,8 +203,9 @@ class Program:
         self.library.prepare(self.array, len(self.array))
         threads = max(1, min(torch.get_num_threads(), rows // LEAST))
         share = -(-rows // threads)
+        tile = min(share, max(TILES[0], min(TILES[1], CACHE // (4 * self.width) // 6 * 6)))
         fixed = (self.array, len(self.array), self.width, steps, int(backwards))
-        calls = [(*fixed, begin, min(begin + share, rows), min(TILE, share)) for begin in range(0, rows, share)]
+        calls = [(*fixed, begin, min(begin + share, rows), tile) for begin in range(0, rows, share)]
         if len(calls) == 1:
             failed = [self.library.run(*calls[0])]
         else:
