@@ -106,6 +106,16 @@ def test_even_heads_expect_exactly_nothing():
         assert NativeHead(agent.behavior.critic)(torch.randn(300, agent.world.features)).eq(0).all()
 
 
+def test_far_bins_that_differ_by_rounding_count_nothing():
+    agent = agent_of("dreamer_v3", "discrete", "native")
+    head, feature = agent.behavior.critic, torch.randn(300, agent.world.features)
+    with torch.no_grad():
+        head.linear.bias.normal_(0, 1e-6)
+        found, expected = NativeHead(head)(feature), head.pred(feature)
+    assert expected.abs().max() < 1
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
 def test_what_has_no_program_runs_as_it_is_and_says_why(caplog):
     caplog.set_level(logging.INFO)
     agent = agent_of("dreamer_v3", "mixed", "auto")

@@ -15,7 +15,7 @@ from ..nn.actions import bounded_normal
 from ..nn.heads import NumberHead
 from ..nn.native.machine import Unfit, machine
 from ..nn.native.program import ALWAYS, Kind, Program
-from ..nn.outputs import Bernoulli, TwoHot, symexp
+from ..nn.outputs import FAR, ROUNDING, Bernoulli, TwoHot, symexp
 from ..world.model import WorldModel
 from ..world.native import NativeScan, checked, drawn, moved
 from ..world.rssm import RSSM, State
@@ -132,8 +132,9 @@ class NativeHead:
         feature = program.load("feature", width)
         column, size = program.dense([(feature, width)], nn.Sequential(head.body, head.linear))
         if isinstance(output, TwoHot):
-            expected = program.columns(1)
-            program.add(Kind.EXPECT, a=column, b=expected, k=size, weight=program.pointer(output.edges))
+            expected, room, edges = program.columns(1), program.columns(size), program.pointer(output.edges)
+            rounding, far = (ROUNDING, FAR) if output.raw else (0.0, math.inf)
+            program.add(Kind.EXPECT, a=column, b=expected, c=room, k=size, weight=edges, low=rounding, high=far)
         elif isinstance(output, Bernoulli):
             expected = program.columns(1)
             program.add(Kind.SIGMOID, a=column, b=expected, high=1.0)

@@ -221,13 +221,20 @@ static void normal(const Op *op, float *row) {
         row[op->c + i] = tangent(mean[i]) + ((op->high - op->low) * sigmoid(spread[i] + 2) + op->low) * noise[i];
 }
 
-/* a: logits of bins, which are lost, b: their mean; mirrored bins are subtracted first, as they cancel exactly. */
+/* a: logits of bins, b: their mean, c: room; mirrored bins are subtracted first, as they cancel exactly. Bins beyond
+   `high` whose logits differ by no more than rounding (`low`) cancel too. */
 static void expect(const Op *op, float *row) {
-    float *x = row + op->a, most = x[0], total = 0, mean = 0;
-    MAX(most) for (long i = 1; i < op->k; i++) most = x[i] > most ? x[i] : most;
-    for (long i = 0; i < op->k; i++) x[i] = power(x[i] - most);
-    SUM(total) for (long i = 0; i < op->k; i++) total += x[i];
-    SUM(mean) for (long i = 0; i < op->k / 2; i++) mean += (x[op->k - 1 - i] - x[i]) / total * op->weight[op->k - 1 - i];
+    const float *x = row + op->a, *edges = op->weight;
+    const long last = op->k - 1;
+    float *p = row + op->c, most = x[0], total = 0, mean = 0;
+    MAX(most) for (long i = 1; i <= last; i++) most = x[i] > most ? x[i] : most;
+    APART for (long i = 0; i <= last; i++) p[i] = power(x[i] - most);
+    SUM(total) for (long i = 0; i <= last; i++) total += p[i];
+    SUM(mean) for (long i = 0; i < op->k / 2; i++) {
+        float apart = fabsf(x[last - i] - x[i]), edge = edges[last - i];
+        int equal = edge > op->high && apart <= op->low * (1 + fabsf(x[i]));
+        mean += equal ? 0 : (p[last - i] - p[i]) / total * edge;
+    }
     row[op->b] = mean;
 }
 

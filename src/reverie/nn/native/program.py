@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum, auto
 from typing import Any
@@ -199,12 +200,12 @@ class Program:
 
     def run(self, given: dict[str, Tensor], rows: int, steps: int = 1, backwards: bool = False) -> None:
         """Run over all rows, each through all steps; what is given has a shape (steps, rows, n) or (rows, n)."""
-        self._bind(given, rows, steps)
-        self.library.prepare(self.array, len(self.array))
+        array = self._bound(given, rows, steps)
+        self.library.prepare(array, len(array))
         threads = max(1, min(torch.get_num_threads(), rows // LEAST))
         share = -(-rows // threads)
         tile = min(share, max(TILES[0], min(TILES[1], CACHE // (4 * self.width) // 6 * 6)))
-        fixed = (self.array, len(self.array), self.width, steps, int(backwards))
+        fixed = (array, len(array), self.width, steps, int(backwards))
         calls = [(*fixed, begin, min(begin + share, rows), tile) for begin in range(0, rows, share)]
         if len(calls) == 1:
             failed = [self.library.run(*calls[0])]
@@ -214,12 +215,13 @@ class Program:
         if any(failed):
             raise MemoryError("no memory for a program of layers")
 
-    def _bind(self, given: dict[str, Tensor], rows: int, steps: int) -> None:
-        """Let operations point at what is given; C would read and write wherever they point."""
+    def _bound(self, given: dict[str, Tensor], rows: int, steps: int) -> ctypes.Array[Op]:
+        """The operations of one run, which point at what is given: C reads and writes wherever they point."""
+        array = type(self.array).from_buffer_copy(self.array)
         if given.keys() != self.data.keys():
             raise ValueError(f"a program takes {', '.join(self.data)}, and not {', '.join(given)}")
         for name, tensor in given.items():
-            op = self.array[self.data[name]]
+            op = array[self.data[name]]
             right = tensor.shape in ((rows, op.k), (steps, rows, op.k)) and tensor.stride(-1) == 1
             if not right or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
                 raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of a program for {rows} rows")
@@ -227,3 +229,4 @@ class Program:
             op.step_stride = tensor.stride(0) if tensor.dim() == 3 else 0
         if any(tensor.data_ptr() != place for tensor, place in self.kept):
             raise RuntimeError("weights have moved since their program was made")
+        return array
