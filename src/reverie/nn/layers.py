@@ -27,7 +27,8 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The normalised vectors (..., size), in the type they came in."""
         wide = x.float()
-        if wide.is_cpu and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        special = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")  # which would round dot products
+        if wide.is_cpu and torch.is_grad_enabled() and not special:
             found: Tensor = ScaledByRoot.apply(wide, self.weight, self.eps)
             return found.to(x.dtype)
         return (wide * (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight).to(x.dtype)
