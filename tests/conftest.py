@@ -14,6 +14,7 @@ import torch
 import reverie
 from reverie.cli import main
 from reverie.envs.registry import Suite
+from reverie.nn.native.machine import Unfit, machine
 
 # started in the background, a program ignores Ctrl-C, and so would all those that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -36,6 +37,16 @@ def installed() -> Callable[[Suite], Suite]:
         return suite
 
     return check
+
+
+@pytest.fixture(scope="session")
+def c_compiler() -> None:
+    """Skips a test where programs of layers cannot be compiled, fails it in CI."""
+    try:
+        machine()
+    except Unfit as reason:
+        report = pytest.fail if os.environ.get("CI") else pytest.skip
+        report(str(reason))
 
 
 @pytest.fixture

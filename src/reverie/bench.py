@@ -60,14 +60,14 @@ class Bench:
 
     @property
     def plain(self) -> bool:
-        """Whether updates run plainly, neither compiled nor captured."""
-        fast, on_cpu = self.config.run.fast, self.device.type == "cpu"
-        return fast == "off" or (on_cpu and (fast == "auto" or self.config.agent.name != "dreamer"))
+        """Whether updates run plainly, as operations that can be counted."""
+        on_cpu = self.device.type == "cpu"
+        return self.config.run.fast == "off" or (on_cpu and self.config.agent.name != "dreamer")
 
     @property
     def warmup(self) -> int:
         """Calls until a function of the agent runs at full speed."""
-        return 1 if self.plain and self.device.type == "cpu" else WARMUP + 1
+        return WARMUP + 1 if self.device.type == "cuda" or self.config.run.fast in ("compile", "shared") else 1
 
     def parts(self) -> tuple[Parts, Fiction]:
         """The agent and what belongs to it, its environments closed again; and rows to feed it with."""

@@ -138,3 +138,14 @@ def test_tails_and_depth_of_an_mlp():
     assert kinds == [nn.Linear, LayerNorm, nn.ELU] * 2
     assert [type(part) for part in Layers("none", "relu").tail(4)] == [nn.ReLU]
     assert len(Layers().mlp(3, 5, 0)) == 0
+
+
+def test_the_gradients_of_rms_norms_are_those_of_their_formula():
+    torch.manual_seed(0)
+    norm, x, goal = RMSNorm(6), torch.randn(4, 5, 6, requires_grad=True), torch.randn(4, 5, 6)
+    norm.weight.data.normal_()
+    formula = x * (x.square().mean(-1, keepdim=True) + norm.eps).rsqrt() * norm.weight
+    assert norm(x).grad_fn.name() != formula.grad_fn.name()  # or this would compare the formula with itself
+    torch.testing.assert_close(norm(x), formula)
+    found, expected = (torch.autograd.grad(y, (x, norm.weight), goal) for y in (norm(x), formula))
+    torch.testing.assert_close(found, expected)

@@ -8,7 +8,7 @@ import torch
 
 from reverie.nn.heads import NumberHead
 from reverie.nn.layers import Layers
-from reverie.nn.outputs import Bernoulli, Classes, Normal, Squares, TwoHot, make_output, symexp, symlog
+from reverie.nn.outputs import Bernoulli, Classes, Normal, Squares, TwoHot, cross_entropy, make_output, symexp, symlog
 
 
 def test_symlog_and_back():
@@ -169,3 +169,27 @@ def test_heads_of_scale_zero_begin_at_zero():
         head.loss(feature, torch.ones(5)).sum().backward()
         assert head.linear.weight.grad.abs().sum() > 0
     assert isinstance(make_output("normal", 255), Normal)
+
+
+@pytest.mark.parametrize("kind", ["normal", "symexp_twohot", "symlog_twohot"])
+def test_the_loss_of_two_targets_is_the_sum_of_theirs(kind):
+    output, generator = make_output(kind, 15), torch.Generator().manual_seed(0)
+    logits = torch.randn(4, 6, output.size, generator=generator).requires_grad_()
+    first, second = (20 * torch.randn(4, 6, generator=generator) for _ in range(2))
+    losses = [output.loss_of_both(logits, first, second, 0.3)]
+    losses.append(output.loss(logits, first) + 0.3 * output.loss(logits, second))
+    slopes = [torch.autograd.grad(loss.square().sum(), logits)[0] for loss in losses]
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(*slopes)
+
+
+def test_cross_entropy_has_the_gradient_of_torch():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, 7, generator=generator, dtype=torch.float64).requires_grad_()
+    classes, shares = torch.tensor([[0, 3, 3], [1, 2, 6]] * 2 + [[4, 4, 4]]), torch.rand(5, 3, generator=generator)
+    plain = -(logits.log_softmax(-1).gather(-1, classes) * shares).sum(-1)
+    found = cross_entropy(logits, classes, shares)
+    torch.testing.assert_close(found, plain)
+    goal = torch.randn(5, generator=generator, dtype=torch.float64)
+    slopes = [torch.autograd.grad(each, logits, goal)[0] for each in (found, plain)]
+    torch.testing.assert_close(*slopes)

@@ -188,12 +188,11 @@ class Behavior(nn.Module):
     def critic_loss(self, feature: Tensor, target: Tensor) -> Tensor:
         """The loss (...) of returns at features, and of straying from the slow critic."""
         outputs = self.critic(feature)
-        loss = self.critic.output.loss(outputs, target)
-        if self.slow is not None and self.config.slow_scale:
-            with torch.no_grad():
-                slow = self.slow.pred(feature)
-            loss = loss + self.config.slow_scale * self.critic.output.loss(outputs, slow)
-        return loss
+        if self.slow is None or not self.config.slow_scale:
+            return self.critic.output.loss(outputs, target)
+        with torch.no_grad():
+            slow = self.slow.pred(feature)
+        return self.critic.output.loss_of_both(outputs, target, slow, self.config.slow_scale)
 
     def replay_loss(self, state: State, rows: Batch, boot: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
         """The critic's loss (B, T - 1) on replayed rows, and its values (B, T) there.

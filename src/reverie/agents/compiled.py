@@ -61,9 +61,12 @@ def persist(rssm: RSSM, batch: int, half: bool) -> None:
 
 
 def manner(fast: str, device: torch.device) -> str:
-    """How updates are to run: `compile`, `shared`, `graph` or `off`; what cannot be compiled is said."""
+    """How updates are to run: `compile`, `shared`, `graph`, `native` or `off`; what cannot be compiled is said."""
     if fast == "auto":
-        fast = "off" if device.type != "cuda" else "compile" if has_triton() else "graph"
+        fast = "native" if device.type != "cuda" else "compile" if has_triton() else "graph"
+    if fast == "native" and device.type != "cpu":
+        LOG.warning("--run.fast native is for a CPU: updates run as a graph of the GPU")
+        return "graph"
     if fast in ("compile", "shared") and (reason := obstacle(device)):
         LOG.warning("updates are not compiled, which is slower: %s", reason)
         return "graph"

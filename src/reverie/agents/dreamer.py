@@ -26,6 +26,7 @@ from .behavior import between
 from .compiled import hasten, manner, persist
 from .filterer import Calculation, Filterer, Memory
 from .lesson import Later, Lesson, Told, descend, named, stepper_of
+from .native import Nativized
 from .windows import refreshed
 
 
@@ -51,8 +52,11 @@ class Dreamer(Filterer):
         self._quicken(config.run.fast)
 
     def _quicken(self, fast: str) -> None:
-        """Replace functions by compiled ones, and on a GPU updates and acting by captured graphs."""
+        """Replace functions by compiled ones or programs, and on a GPU updates and acting by captured graphs."""
         fast = manner(fast, self.device)
+        if fast == "native":
+            native = Nativized(self.world, self.policies.values())
+            self.updating = {name: partial(native, update) for name, update in self.updating.items()}
         if fast in ("compile", "shared"):
             hasten(self.world, self.policies.values(), self.steppers.values())
             self.beside, self.after = Beside(self.device), Beside(self.device)

@@ -233,8 +233,9 @@ class RunConfig:
     """End early when the mean return of an evaluation reaches this."""
     threads: int = 0
     """CPU threads of torch; 0 chooses by the size of the network."""
-    fast: Literal["auto", "compile", "shared", "graph", "off"] = "auto"
-    """How updates run: compiled (Dreamer; shared: on a GPU others use too), as a GPU graph, plainly, or what suits."""
+    fast: Literal["auto", "compile", "shared", "graph", "native", "off"] = "auto"
+    """How updates run: compiled (Dreamer; shared: on a GPU others use too), as a GPU graph, by C code on a CPU
+    (Dreamer; native), plainly, or what suits."""
 
 
 @dataclass(frozen=True)

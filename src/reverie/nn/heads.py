@@ -13,11 +13,7 @@ from ..envs.joint import Joint, parts_of
 from .blocks import orthogonal
 from .dists import Categorical, Dist, MultiCategorical, Normal, SideBySide
 from .layers import Layers
-from .outputs import Bernoulli, TwoHot
-from .outputs import Normal as NormalOutput
-
-Number = NormalOutput | TwoHot | Bernoulli
-"""Outputs that mean one number."""
+from .outputs import Number
 
 
 class PolicyHead(nn.Module):

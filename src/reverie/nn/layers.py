@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,35 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The normalised vectors (..., size), in the type they came in."""
         wide = x.float()
+        special = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")  # which would round dot products
+        if wide.is_cpu and torch.is_grad_enabled() and not special:
+            found: Tensor = ScaledByRoot.apply(wide, self.weight, self.eps)
+            return found.to(x.dtype)
         return (wide * (wide.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight).to(x.dtype)
+
+
+class ScaledByRoot(torch.autograd.Function):
+    """The same with its gradients in a few passes over the numbers, where torch takes a dozen."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Vectors divided by their root mean square, times the scale."""
+        root = (torch.linalg.vecdot(x, x).unsqueeze(-1) / x.shape[-1] + eps).rsqrt()
+        ctx.save_for_backward(x, weight, root)
+        return (x * root).mul_(weight)
+
+    @staticmethod
+    def backward(ctx: Any, *goals: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """The gradients of vectors and scale."""
+        x, weight, root = ctx.saved_tensors
+        by_x = by_weight = None
+        if ctx.needs_input_grad[1]:
+            by_weight = root.reshape(1, -1).mm((goals[0] * x).reshape(-1, x.shape[-1])).squeeze(0)
+        if ctx.needs_input_grad[0]:
+            by_x = goals[0] * weight
+            along = torch.linalg.vecdot(by_x, x).unsqueeze(-1) * (root.pow(3) / -x.shape[-1])
+            by_x = by_x.mul_(root).addcmul_(x, along)
+        return by_x, by_weight, None
 
 
 class LayerNorm(nn.LayerNorm):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,25 @@ class Output(Protocol):
     def loss(self, x: Tensor, target: Tensor) -> Tensor: ...
 
 
-class Normal(nn.Module):
+class Number(nn.Module):
+    """What outputs for one number have alike."""
+
+    size: int
+
+    def pred(self, x: Tensor) -> Tensor:
+        """The expected number (...)."""
+        raise NotImplementedError
+
+    def loss(self, x: Tensor, target: Tensor) -> Tensor:
+        """The loss of a target (...)."""
+        raise NotImplementedError
+
+    def loss_of_both(self, x: Tensor, target: Tensor, other: Tensor, scale: float) -> Tensor:
+        """The loss of a target and, scaled, of another one (...)."""
+        return self.loss(x, target) + scale * self.loss(x, other)
+
+
+class Normal(Number):
     """A number, as the mean of a Gaussian with deviation 1."""
 
     size = 1
@@ -47,7 +65,7 @@ class Normal(nn.Module):
         return 0.5 * (self.pred(x) - target).square()
 
 
-class Bernoulli(nn.Module):
+class Bernoulli(Number):
     """A probability."""
 
     size = 1
@@ -99,7 +117,7 @@ ROUNDING = 1e-5
 """What rounding may part two outputs of a network by that ought to be equal, as a share of them or of 1."""
 
 
-class TwoHot(nn.Module):
+class TwoHot(Number):
     """A number, as a distribution over bins; a target falls on its two nearest bins.
 
     With `raw` the bins lie at symexp of even distances and the mean is taken over them, otherwise they lie even in
@@ -136,13 +154,46 @@ class TwoHot(nn.Module):
 
     def loss(self, x: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy with the two-hot target (...)."""
+        return cross_entropy(x.float(), *self.spread(target))
+
+    def loss_of_both(self, x: Tensor, target: Tensor, other: Tensor, scale: float) -> Tensor:
+        """The loss of a target and, scaled, of another one (...), with the logits' softmax taken once."""
+        (bins, shares), (further, others) = self.spread(target), self.spread(other)
+        return cross_entropy(x.float(), torch.cat([bins, further], -1), torch.cat([shares, scale * others], -1))
+
+    def spread(self, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The two bins that a target (...) falls on and its shares there (..., 2)."""
         target = target if self.raw else symlog(target)
-        logp = x.float().log_softmax(-1)
         below = (torch.bucketize(target.contiguous(), self.edges, right=True) - 1).clamp(0, self.size - 2)
         low, high = self.edges[below], self.edges[below + 1]
         share = ((target - low) / (high - low)).clamp(0, 1)
-        low_logp, high_logp = (logp.gather(-1, index.unsqueeze(-1)).squeeze(-1) for index in (below, below + 1))
-        return -torch.lerp(low_logp, high_logp, share)
+        return torch.stack([below, below + 1], -1), torch.stack([1 - share, share], -1)
+
+
+def cross_entropy(x: Tensor, classes: Tensor, shares: Tensor) -> Tensor:
+    """Cross-entropy (...) of logits (..., K) with the shares (..., n) that some classes have."""
+    if x.is_cuda:
+        return -(x.log_softmax(-1).gather(-1, classes) * shares).sum(-1)
+    return SparseCrossEntropy.apply(x, classes, shares)
+
+
+class SparseCrossEntropy(torch.autograd.Function):
+    """The same with a gradient that is made in place, where torch would add up one of zeros for each class."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, classes: Tensor, shares: Tensor) -> Tensor:
+        """The cross-entropy (...)."""
+        logp = x.log_softmax(-1)
+        ctx.save_for_backward(logp, classes, shares)
+        return -(logp.gather(-1, classes) * shares).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *goals: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient of the logits."""
+        logp, classes, shares = ctx.saved_tensors
+        weights = goals[0].unsqueeze(-1) * shares
+        gradient = logp.exp().mul_(weights.sum(-1, keepdim=True))
+        return gradient.scatter_add_(-1, classes, -weights), None, None
 
 
 def make_output(kind: str, bins: int) -> Normal | TwoHot:

@@ -19,14 +19,14 @@ def tune_cpu(config: Config, observation: spaces.Dict) -> None:
     """One CPU thread for networks of vectors alone, which several threads only slow down; else one per core."""
     images = any(is_image(space) for space in observation.values())
     torch.set_num_threads(config.run.threads or (core_count() if images else 1))
-    if images:
-        keep_freed_memory()
+    keep_freed_memory()
 
 
 def keep_freed_memory() -> None:
     """Let glibc keep freed memory for the next update instead of giving it back to the system.
 
-    A convolution's temporaries are megabytes large; getting their pages anew costs about a sixth of an update's time.
+    Temporaries of convolutions and of dreams are megabytes large; getting their pages anew costs about a sixth of an
+    update's time.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):

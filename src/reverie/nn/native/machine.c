@@ -1,0 +1,294 @@
+/* A machine that runs programs of layers over rows of numbers.
+
+   Every row has a strip of columns; an operation reads some and writes others. A few dozen rows go through all steps of
+   a program before the next ones do, so that everything but the weights stays in the cache. */
+#include "machine.h"
+
+enum {
+    LINEAR, NORM, NORM_BACK, GATED, GATED_BACK, CLASSES, CLASSES_BACK, DRAW, RESET, LIMIT, NORMAL, EXPECT, SIGMOID,
+    LOAD, STORE, ADD, COPY, ZERO
+};
+
+typedef struct {
+    long kind, from, until; /* the steps at which it runs */
+    long a, b, c, d, e;     /* columns */
+    long k, n, groups;      /* inputs, outputs, blocks of them */
+    long in_step, out_step, add;
+    long source_step, k_stride, n_stride; /* where weights lie */
+    long row_stride, step_stride;         /* where data lie */
+    float eps, low, high;
+    long center, active; /* kinds of norms */
+    const float *weight, *bias;
+    float *packed, *data;
+} Op;
+
+typedef struct {
+    float *at; /* the first column of the first row */
+    long width, rows, first, step;
+} Tile;
+
+/* Weights as products read them: for 16 columns at a time their biases, then all inputs' weights. */
+static void pack(const Op *op) {
+    float *to = op->packed;
+    for (long g = 0; g < op->groups; g++)
+        for (long begin = 0; begin < op->n; begin += LANES)
+            for (long k = -1; k < op->k; k++)
+                for (long n = begin; n < begin + LANES; n++, to++) {
+                    if (n >= op->n) *to = 0;
+                    else if (k < 0) *to = op->bias ? op->bias[g * op->n + n] : 0;
+                    else *to = op->weight[g * op->source_step + k * op->k_stride + n * op->n_stride];
+                }
+}
+
+INLINE void product(const int rows, const float *x, float *y, const float *w, long k, long width, long add) {
+    Lane sum[ROWS][2];
+    PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++)
+        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++)
+            sum[r][h] = ((const Lane *)w)[h] + (add ? ((const Lane *)(y + r * width))[h] : (Lane){0});
+    for (long i = 0; i < k; i++) {
+        w += LANES;
+        Lane left = ((const Lane *)w)[0], right = ((const Lane *)w)[1];
+        PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++) {
+            float each = x[r * width + i];
+            sum[r][0] += each * left;
+            sum[r][1] += each * right;
+        }
+    }
+    PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++)
+        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) ((Lane *)(y + r * width))[h] = sum[r][h];
+}
+
+static void products(long rows, const float *x, float *y, const float *w, long k, long width, long add) {
+    switch (rows) {
+        case 1: product(1, x, y, w, k, width, add); break;
+        case 2: product(2, x, y, w, k, width, add); break;
+        case 3: product(3, x, y, w, k, width, add); break;
+        case 4: product(4, x, y, w, k, width, add); break;
+        case 5: product(5, x, y, w, k, width, add); break;
+        default: product(ROWS, x, y, w, k, width, add);
+    }
+}
+
+static void linear(const Op *op, Tile t) {
+    const float *w = op->packed;
+    for (long g = 0; g < op->groups; g++)
+        for (long n = 0; n < op->n; n += LANES, w += (op->k + 1) * LANES)
+            for (long r = 0; r < t.rows; r += ROWS) {
+                float *row = t.at + r * t.width;
+                long rows = t.rows - r < ROWS ? t.rows - r : ROWS;
+                products(rows, row + op->a + g * op->in_step, row + op->b + g * op->out_step + n, w, op->k, t.width,
+                         op->add);
+            }
+}
+
+typedef struct {
+    float mean, scale;
+} Moments;
+
+INLINE Moments moments(const Op *op, const float *x) {
+    const long k = op->k;
+    float total = 0, squares = 0;
+    if (op->center == 2) return (Moments){0, 1};
+    if (op->center) {
+        SUM(total) for (long i = 0; i < k; i++) total += x[i];
+    }
+    const float mean = total / k;
+    SUM(squares) for (long i = 0; i < k; i++) squares += (x[i] - mean) * (x[i] - mean);
+    return (Moments){mean, 1.0f / sqrtf(squares / k + op->eps)};
+}
+
+/* a: inputs, b: outputs. */
+static void norm(const Op *op, float *row) {
+    const float *x = row + op->a, *weight = op->weight, *bias = op->bias;
+    const long k = op->k;
+    float *y = row + op->b;
+    Moments m = moments(op, x);
+    if (op->active) {
+        APART for (long i = 0; i < k; i++) {
+            float found = (x[i] - m.mean) * m.scale * weight[i] + bias[i];
+            y[i] = found * sigmoid(found);
+        }
+    } else {
+        APART for (long i = 0; i < k; i++) y[i] = (x[i] - m.mean) * m.scale * weight[i] + bias[i];
+    }
+}
+
+/* a: inputs, b: gradients of outputs, which are lost, c: gradients of inputs, which are added to. */
+static void norm_back(const Op *op, float *row) {
+    const float *x = row + op->a, *weight = op->weight, *bias = op->bias;
+    const long k = op->k;
+    float *by = row + op->b, *bx = row + op->c, total = 0, along = 0;
+    Moments m = moments(op, x);
+    if (op->active)
+        APART for (long i = 0; i < k; i++) {
+            float y = (x[i] - m.mean) * m.scale * weight[i] + bias[i], s = sigmoid(y);
+            by[i] *= s * (1 + y * (1 - s));
+        }
+    APART for (long i = 0; i < k; i++) by[i] *= weight[i];
+    SUM(total, along) for (long i = 0; i < k; i++) {
+        total += by[i];
+        along += by[i] * (x[i] - m.mean);
+    }
+    total = op->center == 1 ? total / k : 0;
+    along = op->center == 2 ? 0 : along * m.scale * m.scale / k;
+    APART for (long i = 0; i < k; i++) bx[i] += m.scale * (by[i] - total - (x[i] - m.mean) * along);
+}
+
+/* a: gates, b: state before, c: state after. */
+static void gated(const Op *op, float *row) {
+    for (long g = 0; g < op->groups; g++) {
+        const float *reset = row + op->a + 3 * g * op->k, *candidate = reset + op->k, *update = candidate + op->k;
+        const float *before = row + op->b + g * op->k;
+        float *after = row + op->c + g * op->k;
+        APART for (long i = 0; i < op->k; i++) {
+            float found = tangent(sigmoid(reset[i]) * candidate[i]);
+            after[i] = before[i] + sigmoid(update[i] - 1) * (found - before[i]);
+        }
+    }
+}
+
+/* a: gates, b: state before, c: gradient of the state after; d, e: gradients of gates and state before. */
+static void gated_back(const Op *op, float *row) {
+    for (long g = 0; g < op->groups; g++) {
+        const float *reset = row + op->a + 3 * g * op->k, *candidate = reset + op->k, *update = candidate + op->k;
+        const float *before = row + op->b + g * op->k, *goal = row + op->c + g * op->k;
+        float *by_reset = row + op->d + 3 * g * op->k, *by_candidate = by_reset + op->k;
+        float *by_update = by_candidate + op->k, *by_before = row + op->e + g * op->k;
+        APART for (long i = 0; i < op->k; i++) {
+            float r = sigmoid(reset[i]), u = sigmoid(update[i] - 1), found = tangent(r * candidate[i]);
+            float inner = goal[i] * u * (1 - found * found);
+            by_update[i] += goal[i] * (found - before[i]) * u * (1 - u);
+            by_candidate[i] += inner * r;
+            by_reset[i] += inner * candidate[i] * r * (1 - r);
+            by_before[i] += goal[i] * (1 - u);
+        }
+    }
+}
+
+/* a: logits, b: log-probabilities, c: probabilities; `low` is the share of an even distribution. */
+static void classes(const Op *op, float *row) {
+    float even = op->low / op->k, *p = row + op->c, *logp = row + op->b;
+    for (long g = 0; g < op->groups * op->k; g += op->k) {
+        const float *x = row + op->a + g;
+        float most = x[0];
+        MAX(most) for (long i = 1; i < op->k; i++) most = x[i] > most ? x[i] : most;
+        for (long i = 0; i < op->k; i++) p[g + i] = x[i] - most;
+    }
+    for (long i = 0; i < op->groups * op->k; i++) p[i] = power(p[i]);
+    for (long g = 0; g < op->groups * op->k; g += op->k) {
+        float total = 0;
+        for (long i = 0; i < op->k; i++) total += p[g + i];
+        for (long i = 0; i < op->k; i++) p[g + i] = (1 - op->low) * (p[g + i] / total) + even;
+    }
+    for (long i = 0; i < op->groups * op->k; i++) logp[i] = logarithm(p[i]);
+}
+
+/* a: probabilities, b: gradients of a draw (straight-through), c: of log-probabilities, d: of logits. */
+static void classes_back(const Op *op, float *row) {
+    float even = op->low / op->k;
+    for (long g = 0; g < op->groups; g++) {
+        const float *p = row + op->a + g * op->k, *by_draw = row + op->b + g * op->k;
+        const float *by_log = row + op->c + g * op->k;
+        float *by_logit = row + op->d + g * op->k, total = 0;
+        for (long i = 0; i < op->k; i++) {
+            float share = even > 0 ? 1 - even / p[i] : 1;
+            by_logit[i] = (by_draw[i] * p[i] + by_log[i]) * share;
+        }
+        SUM(total) for (long i = 0; i < op->k; i++) total += by_logit[i];
+        for (long i = 0; i < op->k; i++) by_logit[i] -= (p[i] - even) / (1 - op->low) * total;
+    }
+}
+
+/* a: probabilities, b: a uniform number for each choice, c: one-hot draws. */
+static void draw(const Op *op, float *row) {
+    for (long g = 0; g < op->groups; g++) {
+        const float *p = row + op->a + g * op->k;
+        float *y = row + op->c + g * op->k, total = 0, passed = 0;
+        for (long i = 0; i < op->k; i++) total += p[i];
+        long chosen = 0;
+        for (long i = 0; i < op->k; i++) {
+            passed += p[i];
+            chosen += passed < row[op->b + g] * total;
+        }
+        for (long i = 0; i < op->k; i++) y[i] = i == chosen;
+    }
+}
+
+/* a: outputs for mean and deviation, b: normal numbers, c: draws from a normal with its mean within bounds. */
+static void normal(const Op *op, float *row) {
+    const float *mean = row + op->a, *spread = mean + op->k, *noise = row + op->b;
+    for (long i = 0; i < op->k; i++)
+        row[op->c + i] = tangent(mean[i]) + ((op->high - op->low) * sigmoid(spread[i] + 2) + op->low) * noise[i];
+}
+
+/* a: logits of bins, b: their mean, c: room; mirrored bins are subtracted first, as they cancel exactly. Bins beyond
+   `high` whose logits differ by no more than rounding (`low`) cancel too. */
+static void expect(const Op *op, float *row) {
+    const float *x = row + op->a, *edges = op->weight;
+    const long last = op->k - 1;
+    float *p = row + op->c, most = x[0], total = 0, mean = 0;
+    MAX(most) for (long i = 1; i <= last; i++) most = x[i] > most ? x[i] : most;
+    APART for (long i = 0; i <= last; i++) p[i] = power(x[i] - most);
+    SUM(total) for (long i = 0; i <= last; i++) total += p[i];
+    SUM(mean) for (long i = 0; i < op->k / 2; i++) {
+        float apart = fabsf(x[last - i] - x[i]), edge = edges[last - i];
+        int equal = edge > op->high && apart <= op->low * (1 + fabsf(x[i]));
+        mean += equal ? 0 : (p[last - i] - p[i]) / total * edge;
+    }
+    row[op->b] = mean;
+}
+
+static void on_row(const Op *op, float *row, float *data) {
+    float *a = row + op->a, *b = row + op->b;
+    switch (op->kind) {
+        case NORM: norm(op, row); break;
+        case NORM_BACK: norm_back(op, row); break;
+        case GATED: gated(op, row); break;
+        case GATED_BACK: gated_back(op, row); break;
+        case CLASSES: classes(op, row); break;
+        case CLASSES_BACK: classes_back(op, row); break;
+        case DRAW: draw(op, row); break;
+        case NORMAL: normal(op, row); break;
+        case EXPECT: expect(op, row); break;
+        case SIGMOID: *b = op->high * sigmoid(*a); break;
+        case RESET: for (long i = 0; i < op->k; i++) b[i] = row[op->c] > 0 ? 0 : a[i]; break;
+        case LIMIT: for (long i = 0; i < op->k; i++) b[i] = a[i] / (fabsf(a[i]) > 1 ? fabsf(a[i]) : 1); break;
+        case ADD: for (long i = 0; i < op->k; i++) b[i] += a[i]; break;
+        case COPY: memcpy(b, a, op->k * sizeof *a); break;
+        case ZERO: memset(a, 0, op->k * sizeof *a); break;
+        case LOAD: memcpy(a, data, op->k * sizeof *a); break;
+        case STORE: memcpy(data, a, op->k * sizeof *a); break;
+    }
+}
+
+static void run_op(const Op *op, Tile t) {
+    if (op->kind == LINEAR) {
+        linear(op, t);
+        return;
+    }
+    float *data = op->data + t.step * op->step_stride + t.first * op->row_stride;
+    for (long r = 0; r < t.rows; r++) on_row(op, t.at + r * t.width, data + r * op->row_stride);
+}
+
+void prepare(const Op *ops, long count) {
+    for (long i = 0; i < count; i++)
+        if (ops[i].kind == LINEAR) pack(ops + i);
+}
+
+/* Run a program over rows `begin` to `end`, each through all steps; 1 where there is no memory for it. */
+int run(const Op *ops, long count, long width, long steps, long backwards, long begin, long end, long most) {
+    size_t bytes = (size_t)(most * width + LANES) * sizeof(float);
+    float *strip = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!strip) return 1;
+    for (long first = begin; first < end; first += most) {
+        Tile tile = {strip, width, end - first < most ? end - first : most, first, 0};
+        memset(strip, 0, bytes);
+        for (long s = 0; s < steps; s++) {
+            tile.step = backwards ? steps - 1 - s : s;
+            for (long i = 0; i < count; i++)
+                if (ops[i].from <= tile.step && tile.step < ops[i].until) run_op(ops + i, tile);
+        }
+    }
+    free(strip);
+    return 0;
+}

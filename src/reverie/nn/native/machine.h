@@ -1,0 +1,61 @@
+/* Numbers in vectors, and the functions that networks are made of. Loops are plain: compilers turn them into vectors. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16 /* columns of a product that are worked out together; columns are laid out in multiples of it */
+#define ROWS 6   /* rows of a product that are worked out together */
+#define INLINE static inline __attribute__((always_inline))
+#define PRAGMA(words) _Pragma(#words)
+#define SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__)) /* before a loop that adds up */
+#define MAX(most) PRAGMA(omp simd reduction(max : most))
+#define APART PRAGMA(GCC ivdep) /* before a loop that writes nothing it reads later */
+
+typedef float Lane __attribute__((vector_size(32), aligned(4), may_alias)); /* half of the columns */
+
+INLINE float as_float(int bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* e^x by a polynomial between powers of two; without branches, so that loops around it become vectors. */
+INLINE float power(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    float whole = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+    float rest = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    float y = 1.9875691500e-4f;
+    y = y * rest + 1.3981999507e-3f;
+    y = y * rest + 8.3334519073e-3f;
+    y = y * rest + 4.1665795894e-2f;
+    y = y * rest + 1.6666665459e-1f;
+    y = y * rest + 5.0000001201e-1f;
+    y = y * rest * rest + rest + 1.0f;
+    return y * as_float(((int)whole + 127) << 23);
+}
+
+/* The natural logarithm of a positive number. */
+INLINE float logarithm(float x) {
+    int bits;
+    memcpy(&bits, &x, sizeof bits);
+    int shifted = bits - 0x3f3504f3; /* so that what is left lies around 1 */
+    float whole = (float)(shifted >> 23);
+    float rest = as_float((shifted & 0x007fffff) + 0x3f3504f3) - 1.0f;
+    float square = rest * rest;
+    float y = 7.0376836292e-2f;
+    y = y * rest - 1.1514610310e-1f;
+    y = y * rest + 1.1676998740e-1f;
+    y = y * rest - 1.2420140846e-1f;
+    y = y * rest + 1.4249322787e-1f;
+    y = y * rest - 1.6668057665e-1f;
+    y = y * rest + 2.0000714765e-1f;
+    y = y * rest - 2.4999993993e-1f;
+    y = y * rest + 3.3333331174e-1f;
+    y = y * rest * square - whole * 2.12194440e-4f - 0.5f * square;
+    return rest + y + whole * 0.693359375f;
+}
+
+INLINE float sigmoid(float x) { return 1.0f / (1.0f + power(-x)); }
+
+INLINE float tangent(float x) { return 1.0f - 2.0f / (power(2.0f * x) + 1.0f); }

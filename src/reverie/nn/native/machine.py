@@ -1,0 +1,54 @@
+"""The machine that runs programs of layers on a CPU, compiled from C when it is first asked for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+FLAGS = "-O2 -ftree-vectorize -fvect-cost-model=dynamic -march=native -fopenmp-simd -fno-math-errno -fno-trapping-math"
+"""For the machine at hand; nothing that lets a compiler forget about numbers that are not finite."""
+HERE = Path(__file__).parent
+
+
+class Unfit(Exception):
+    """Why something cannot run on the machine, in a line."""
+
+
+class Op(ctypes.Structure):
+    """One operation, as machine.c has it."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in ("kind", "from_", "until", "a", "b", "c", "d", "e", "k", "n", "groups")),
+        *((name, ctypes.c_long) for name in ("in_step", "out_step", "add", "source_step", "k_stride", "n_stride")),
+        *((name, ctypes.c_long) for name in ("row_stride", "step_stride")),
+        *((name, ctypes.c_float) for name in ("eps", "low", "high")),
+        *((name, ctypes.c_long) for name in ("center", "active")),
+        *((name, ctypes.c_void_p) for name in ("weight", "bias", "packed", "data")),
+    ]
+
+
+@cache
+def machine() -> ctypes.CDLL:
+    """The compiled machine; `Unfit` where there is no compiler or it fails."""
+    compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
+    if not compiler[0]:
+        raise Unfit("there is no C compiler: install gcc or clang")
+    with tempfile.TemporaryDirectory(prefix="reverie-") as folder:
+        path = Path(folder) / "machine.so"
+        words = [*compiler, *FLAGS.split(), "-std=gnu11", "-shared", "-fPIC", str(HERE / "machine.c"), "-o", str(path)]
+        try:
+            done = subprocess.run([*words, "-lm"], capture_output=True, text=True)
+            if done.returncode:
+                raise Unfit(next(iter(done.stderr.strip().splitlines()), f"{compiler[0]} failed"))
+            found = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise Unfit(str(error)) from error
+    found.prepare.argtypes = [ctypes.c_void_p, ctypes.c_long]
+    found.run.argtypes = [ctypes.c_void_p, *[ctypes.c_long] * 7]
+    return found

@@ -1,0 +1,232 @@
+"""Programs of layers for the machine: which columns of a row an operation reads and writes, and with which weights."""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from enum import IntEnum, auto
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..layers import BlockLinear, RMSNorm
+from .machine import Op, Unfit, machine
+
+LANES = 16
+"""Columns are laid out in multiples of this, as in machine.h."""
+ALWAYS = 1 << 40
+"""More steps than there are."""
+COPIED = ("a", "b", "c", "d", "e", "k", "groups", "eps", "low", "high", "center", "active", "weight", "bias")
+"""What an operation on other columns has alike."""
+TILES = (12, 48)
+"""The fewest and the most rows that go through all steps together."""
+CACHE = 1 << 19
+"""Bytes that the columns of such rows should not exceed."""
+MOST = 1 << 20
+"""Weights of a program: more would be read from memory again and again."""
+LEAST = 8
+"""Rows below which a thread more is not worth it."""
+
+
+class Kind(IntEnum):
+    """Operations, in the order of machine.c."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[Any]) -> int:
+        return count
+
+    LINEAR = auto()
+    NORM = auto()
+    NORM_BACK = auto()
+    GATED = auto()
+    GATED_BACK = auto()
+    CLASSES = auto()
+    CLASSES_BACK = auto()
+    DRAW = auto()
+    RESET = auto()
+    LIMIT = auto()
+    NORMAL = auto()
+    EXPECT = auto()
+    SIGMOID = auto()
+    LOAD = auto()
+    STORE = auto()
+    ADD = auto()
+    COPY = auto()
+    ZERO = auto()
+
+
+class Program:
+    """Operations on the columns of rows, for every step of a sequence."""
+
+    def __init__(self) -> None:
+        self.width = 0
+        self.ops: list[Op] = []
+        self.kept: list[tuple[Tensor, int]] = []
+        """What operations point at, and where it lies."""
+        self.data: dict[str, int] = {}
+        """Numbers of the operations that load or store what a run is given, by its name."""
+        self.steps = (0, ALWAYS)
+        """When operations that are added from here on run."""
+        self.weights: dict[int, Tensor] = {}
+        """Weights (blocks, inputs, outputs) of the products, by the number of the operation."""
+
+    def columns(self, count: int) -> int:
+        """The first of so many new columns."""
+        first = self.width
+        self.width += (-(-count // LANES) + 1) * LANES  # products of an odd width write some zeros behind themselves
+        return first
+
+    def add(self, kind: Kind, **fields: Any) -> None:
+        """Add an operation."""
+        self.ops.append(Op(kind=kind, from_=self.steps[0], until=self.steps[1], **({"groups": 1} | fields)))
+
+    def pointer(self, tensor: Tensor) -> int:
+        """Where a tensor's numbers lie, which must not move."""
+        if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+            raise Unfit("it computes in float32 on a CPU alone")
+        self.kept.append((tensor, tensor.data_ptr()))
+        return tensor.data_ptr()
+
+    def load(self, name: str, count: int, into: int | None = None) -> int:
+        """The columns that a row of a named tensor is read into."""
+        into = self.columns(count) if into is None else into
+        self.data[name] = len(self.ops)
+        self.add(Kind.LOAD, a=into, k=count)
+        return into
+
+    def store(self, name: str, column: int, count: int) -> None:
+        """Write columns to a named tensor."""
+        self.data[name] = len(self.ops)
+        self.add(Kind.STORE, a=column, k=count)
+
+    def linear(self, parts: list[tuple[int, int]], layer: nn.Linear, into: int | None = None) -> int:
+        """A linear layer over columns that lie apart, as (first, count); added to what is there if `into` is given."""
+        offset = 0
+        out = self.columns(layer.out_features) if into is None else into
+        for index, (column, count) in enumerate(parts):
+            weight = layer.weight[:, offset : offset + count].T.unsqueeze(0)
+            self.blocks(column, out, weight, None if index else layer.bias, index > 0 or into is not None, (0, 0))
+            offset += count
+        self.pointer(layer.weight)
+        return out
+
+    def blocks(
+        self, column: int, out: int, weight: Tensor, bias: Tensor | None, add: bool, steps: tuple[int, int]
+    ) -> None:
+        """Blocks of columns times a weight (blocks, inputs, outputs) each; `steps` lie between blocks in and out."""
+        weight = weight.detach()
+        groups, inputs, outputs = weight.shape
+        packed = torch.empty(groups * -(-outputs // LANES) * (inputs + 1) * LANES)
+        self.add(
+            Kind.LINEAR, a=column, b=out, k=inputs, n=outputs, groups=groups, add=int(add), in_step=steps[0],
+            out_step=steps[1], source_step=weight.stride(0), k_stride=weight.stride(1), n_stride=weight.stride(2),
+            weight=self.pointer(weight), bias=None if bias is None else self.pointer(bias), packed=self.pointer(packed),
+        )  # fmt: skip
+        self.weights[len(self.ops) - 1] = weight
+
+    def tail(self, column: int, size: int, parts: list[nn.Module]) -> int:
+        """The columns after normalisation and activation."""
+        norm = parts[0] if len(parts) == 2 else None
+        if not isinstance(parts[-1], nn.SiLU) or len(parts) > 2 or not isinstance(norm, RMSNorm | nn.LayerNorm | None):
+            raise Unfit(f"it has no {' after '.join(type(part).__name__ for part in reversed(parts))}")
+        return self.norm(column, size, norm, True)
+
+    def norm(self, column: int, size: int, norm: RMSNorm | nn.LayerNorm | None, active: bool) -> int:
+        """The normalised columns, through SiLU if `active`."""
+        into = self.columns(size)
+        scale = torch.ones(size) if norm is None else norm.weight
+        bias = norm.bias if isinstance(norm, nn.LayerNorm) else torch.zeros(size)
+        self.add(
+            Kind.NORM, a=column, b=into, k=size, eps=0.0 if norm is None else norm.eps, active=int(active),
+            center=2 if norm is None else int(isinstance(norm, nn.LayerNorm)),
+            weight=self.pointer(scale), bias=self.pointer(bias),
+        )  # fmt: skip
+        return into
+
+    def dense(self, parts: list[tuple[int, int]], layers: nn.Sequential) -> tuple[int, int]:
+        """Dense layers over columns (first, count); where their outputs lie and how many there are."""
+        flat = [each for each in layers.modules() if not isinstance(each, nn.Sequential)]
+        while flat:
+            (column, size), layer = parts[0], flat.pop(0)
+            if isinstance(layer, nn.Linear):
+                column, size = self.linear(parts, layer), layer.out_features
+            else:
+                tail = [layer]
+                while flat and not isinstance(flat[0], nn.Linear):
+                    tail.append(flat.pop(0))
+                column = self.tail(column, size, tail)
+            parts = [(column, size)]
+        return parts[0]
+
+    def block_linear(self, column: int, out: int, layer: BlockLinear) -> None:
+        """A block-diagonal layer."""
+        _, inputs, outputs = layer.weight.shape
+        self.blocks(column, out, layer.weight, layer.bias, False, (inputs, outputs))
+        self.pointer(layer.weight)
+
+    def differentiate(self, ops: list[Op], shift: int) -> None:
+        """Add what takes gradients back through operations, the first ones of this program.
+
+        The gradient of every column lies `shift` columns behind it.
+        """
+        draws: dict[int, int] = {}
+        for number, op in reversed(list(enumerate(ops))):
+            match op.kind:
+                case Kind.LINEAR:
+                    back = self.weights[number].transpose(1, 2)
+                    self.blocks(shift + op.b, shift + op.a, back, None, True, (op.out_step, op.in_step))
+                case Kind.NORM:
+                    self.copied(op, Kind.NORM_BACK, b=shift + op.b, c=shift + op.a)
+                case Kind.GATED:
+                    self.copied(op, Kind.GATED_BACK, c=shift + op.c, d=shift + op.a, e=shift + op.b)
+                case Kind.DRAW:
+                    draws[op.a] = shift + op.c
+                case Kind.CLASSES:
+                    self.copied(op, Kind.CLASSES_BACK, a=op.c, b=draws[op.c], c=shift + op.b, d=shift + op.a)
+                case Kind.RESET:
+                    self.copied(op, Kind.RESET, a=shift + op.b, b=shift + op.a)
+
+    def copied(self, op: Op, kind: Kind, **fields: int) -> None:
+        """A new operation like another one, on other columns."""
+        self.add(kind, **{name: getattr(op, name) for name in COPIED} | fields)
+
+    def finish(self) -> None:
+        """Make the program ready to run: nothing more is added."""
+        size = sum(weight.numel() for weight in self.weights.values())
+        if size > MOST:
+            raise Unfit(f"its {size:,} weights do not fit a cache")
+        self.library, self.array = machine(), (Op * len(self.ops))(*self.ops)
+
+    def run(self, given: dict[str, Tensor], rows: int, steps: int = 1, backwards: bool = False) -> None:
+        """Run over all rows, each through all steps; what is given has a shape (steps, rows, n) or (rows, n)."""
+        array = self._bound(given, rows, steps)
+        self.library.prepare(array, len(array))
+        threads = max(1, min(torch.get_num_threads(), rows // LEAST))
+        share = -(-rows // threads)
+        tile = min(share, max(TILES[0], min(TILES[1], CACHE // (4 * self.width) // 6 * 6)))
+        fixed = (array, len(array), self.width, steps, int(backwards))
+        calls = [(*fixed, begin, min(begin + share, rows), tile) for begin in range(0, rows, share)]
+        if len(calls) == 1:
+            failed = [self.library.run(*calls[0])]
+        else:
+            with ThreadPoolExecutor(len(calls)) as pool:  # C runs beside Python
+                failed = list(pool.map(lambda call: self.library.run(*call), calls))
+        if any(failed):
+            raise MemoryError("no memory for a program of layers")
+
+    def _bound(self, given: dict[str, Tensor], rows: int, steps: int) -> ctypes.Array[Op]:
+        """The operations of one run, which point at what is given: C reads and writes wherever they point."""
+        array = type(self.array).from_buffer_copy(self.array)
+        if given.keys() != self.data.keys():
+            raise ValueError(f"a program takes {', '.join(self.data)}, and not {', '.join(given)}")
+        for name, tensor in given.items():
+            op = array[self.data[name]]
+            right = tensor.shape in ((rows, op.k), (steps, rows, op.k)) and tensor.stride(-1) == 1
+            if not right or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+                raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of a program for {rows} rows")
+            op.data, op.row_stride = tensor.data_ptr(), tensor.stride(-2)
+            op.step_stride = tensor.stride(0) if tensor.dim() == 3 else 0
+        if any(tensor.data_ptr() != place for tensor, place in self.kept):
+            raise RuntimeError("weights have moved since their program was made")
+        return array

@@ -1,0 +1,137 @@
+"""Updates by programs of layers: the same numbers as plain ones."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reverie.agents import native
+from reverie.agents.dreamer import Dreamer
+from reverie.agents.native import NativeDreaming, NativeHead
+from reverie.config.options import replaced
+from reverie.config.presets import stacked
+from reverie.nn.native.machine import Unfit
+from reverie.nn.outputs import symlog
+from reverie.tools.bench_rows import Fiction
+from reverie.world.native import NativeScan
+
+OBSERVATION = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (3,), np.float32)})
+ACTIONS = {
+    "discrete": spaces.Discrete(3),
+    "choices": spaces.MultiDiscrete([3, 3]),
+    "continuous": spaces.Box(-2, 2, (2,), np.float32),
+    "mixed": spaces.MultiDiscrete([3, 4]),
+}
+SMALL = {"replay.prefill": 0, "optim.model.warmup": 0, "replay.batch": 3, "replay.length": 9, "world.bins": 15}
+SMALL |= {"behavior.starts": 0, "behavior.horizon": 12, "optim.model.lr": 1e-3, "world.deter": 64, "world.units": 32}
+
+pytestmark = pytest.mark.usefixtures("c_compiler")
+
+
+def agent_of(preset, action, fast):
+    options = SMALL | {"run.fast": fast}
+    return Dreamer(OBSERVATION, ACTIONS[action], replaced(stacked([preset, "debug"]), options), torch.device("cpu"))
+
+
+def rows_of(agent, action):
+    length = 9 + int(agent.replay.start == "stored")
+    fiction = Fiction(agent, OBSERVATION, ACTIONS[action], 3, torch.device("cpu"))
+    return {key: value.transpose(0, 1).contiguous() for key, value in fiction.rows(length).items()}
+
+
+@pytest.mark.parametrize(
+    ("preset", "action"),
+    [
+        ("dreamer_v3", "discrete"),
+        ("dreamer_v3", "choices"),
+        ("dreamer_v3", "continuous"),
+        ("cartpole", "discrete"),
+        ("dreamer_v3_2023", "discrete"),
+    ],
+)
+def test_updates_are_the_same(preset, action):
+    plain, fast = (agent_of(preset, action, how) for how in ("off", "native"))
+    fast.load_state_dict(plain.state_dict())
+    rows = rows_of(plain, action)
+    for _ in range(2):
+        expected, found = plain.learn_replay(rows), fast.learn_replay(rows)
+    assert isinstance(fast.behavior.critic.pred, NativeHead)
+    if preset != "dreamer_v3_2023":  # whose first state is learned
+        assert isinstance(fast.world.rssm.scan, NativeScan)
+        assert isinstance(fast.behavior.dreamt, NativeDreaming)
+    assert expected.metrics.keys() == found.metrics.keys()
+    for name, value in expected.metrics.items():
+        torch.testing.assert_close(found.metrics[name], value, rtol=1e-3, atol=1e-5, msg=name)
+    for name, value in expected.writeback.items():
+        torch.testing.assert_close(found.writeback[name], value, rtol=1e-2, atol=1e-2, msg=name)
+    for (name, value), other in zip(plain.state_dict().items(), fast.state_dict().values()):
+        torch.testing.assert_close(other, value, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_dreams_of_several_threads_are_those_of_one():
+    agent = agent_of("dreamer_v3", "continuous", "native")
+    agent.learn_replay(rows_of(agent, "continuous"))
+    rssm, policy, before = agent.world.rssm, agent.behavior.policy, torch.get_num_threads()
+    start, draws = rssm.initial(100), policy.noise((5, 100), agent.generator)
+    noise = rssm.latent.noise((5, 100), agent.generator)
+    dreams = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        dreams.append(agent.behavior.dreamt(rssm, start, draws, noise))
+    torch.set_num_threads(before)
+    for one, two in zip(*dreams):
+        assert one.equal(two)
+
+
+def test_what_heads_expect():
+    plain, fast = (agent_of("dreamer_v3", "discrete", how) for how in ("off", "native"))
+    fast.load_state_dict(plain.state_dict())
+    fast.learn_replay(rows_of(fast, "discrete"))
+    heads = [(agent.world.reward_head, agent.world.cont_head, agent.behavior.critic) for agent in (plain, fast)]
+    feature = torch.randn(7, 100, plain.world.features)
+    for one, two in zip(*heads):
+        for parameter in one.parameters():
+            torch.nn.init.normal_(parameter, 0, 0.3)
+        two.load_state_dict(one.state_dict())
+        with torch.no_grad():
+            torch.testing.assert_close(symlog(two.pred(feature)), symlog(one.pred(feature)), rtol=1e-3, atol=1e-3)
+        assert two.pred(feature).requires_grad
+
+
+def test_even_heads_expect_exactly_nothing():
+    agent = agent_of("dreamer_v3", "discrete", "native")
+    with torch.no_grad():
+        assert NativeHead(agent.behavior.critic)(torch.randn(300, agent.world.features)).eq(0).all()
+
+
+def test_far_bins_that_differ_by_rounding_count_nothing():
+    agent = agent_of("dreamer_v3", "discrete", "native")
+    head, feature = agent.behavior.critic, torch.randn(300, agent.world.features)
+    with torch.no_grad():
+        head.linear.bias.normal_(0, 1e-6)
+        found, expected = NativeHead(head)(feature), head.pred(feature)
+    assert expected.abs().max() < 1
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_what_has_no_program_runs_as_it_is_and_says_why(caplog):
+    caplog.set_level(logging.INFO)
+    agent = agent_of("dreamer_v3", "mixed", "auto")
+    agent.learn_replay(rows_of(agent, "mixed"))
+    assert isinstance(agent.world.rssm.scan, NativeScan)
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith("dreamt of Behavior runs operation by operation, which is slower: ")
+
+
+def test_without_a_compiler_updates_run_as_they_are(monkeypatch, caplog):
+    def none():
+        raise Unfit("there is no C compiler: install gcc or clang")
+
+    monkeypatch.setattr(native, "machine", none)
+    agent = agent_of("dreamer_v3", "discrete", "auto")
+    agent.learn_replay(rows_of(agent, "discrete"))
+    assert not isinstance(agent.world.rssm.scan, NativeScan)
+    (line,) = [record.message for record in caplog.records]
+    assert line == "updates run operation by operation, which is slower: there is no C compiler: install gcc or clang"
