@@ -138,12 +138,13 @@ def make_inline(
     if config.envs.groups > 1:
         return turns(partial(make_group, config), config.envs, agent, device)
     alone = device.type == "cuda" and config.run.fast != "off" and ranks.count() == 1
-    if not alone or not isinstance(agent, Dreamer) or agent.on_policy:
+    # what acting depends on is known of our own agents alone
+    if not alone or kind is not None or not isinstance(agent, Dreamer) or agent.on_policy:
         return Collector(stream, agent, device)
     settings = config.replay
     rows = int(settings.batch * settings.length / settings.ratio / stream.count) if settings.ratio else MOST_ROWS
     acting = replace(config, seed=config.seed + ACTING_SEED, run=replace(config.run, fast="graph"))
-    copy = make_agent(acting, *stream.spaces, device, kind)
+    copy = make_agent(acting, *stream.spaces, device)
     assert isinstance(copy, Dreamer)
     copy.only_act()
     return Understudy(stream, agent, copy, device, min(max(1, rows), MOST_ROWS))

@@ -1,4 +1,4 @@
-"""The composition root: the only place where a configuration becomes objects."""
+"""The composition root: here, and in `actors`, a configuration becomes objects, and nowhere else."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
         tune_cpu(config, stream.observation_space)
         agent = make_agent(config, *stream.spaces, device, kind)
         ranks.alike(agent)
-        opening = [f"{config.agent.name} on {device.type}: {size_of_agent(agent)}"]
+        name = config.agent.name if kind is None else type(agent).__name__
+        opening = [f"{name} on {device.type}: {size_of_agent(agent)}"]
         storage: Storage | None = None
         feed: Feed | None = None
         if isinstance(agent, Dreamer):

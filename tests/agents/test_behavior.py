@@ -52,9 +52,10 @@ def learned(world, behavior, terminal=(False, False), seed=0):
     world.rssm.imagine = watched
     g = torch.Generator().manual_seed(2)
     start = State(torch.randn(B, 8, generator=g), torch.randn(B, 6, generator=g))
-    found = behavior.losses(world, start, torch.tensor(terminal), torch.Generator().manual_seed(seed))
+    dream, returns = behavior.foreseen(world, start, torch.tensor(terminal), torch.Generator().manual_seed(seed))
+    losses, metrics = behavior.judged(dream, returns)
     world.rssm.imagine = imagine
-    return *found, kept[0]
+    return returns[0].detach(), losses, metrics, kept[0]
 
 
 def logps(behavior, feature, action):

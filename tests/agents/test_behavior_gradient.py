@@ -45,7 +45,8 @@ def start_of(batch=4):
 def losses_of(world, behavior, seed=0, batch=4):
     start = start_of(batch)
     terminal = torch.zeros(batch, dtype=torch.bool)
-    return behavior.losses(world, start, terminal, torch.Generator().manual_seed(seed))[1], start
+    dream, returns = behavior.foreseen(world, start, terminal, torch.Generator().manual_seed(seed))
+    return behavior.judged(dream, returns)[0], start
 
 
 def reached(module):

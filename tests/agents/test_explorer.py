@@ -48,7 +48,8 @@ def losses_of(world, explorer, batch=4):
     g = torch.Generator().manual_seed(2)
     start = State(torch.randn(batch, 8, generator=g), torch.randn(batch, world.rssm.latent.size, generator=g))
     terminal = torch.zeros(batch, dtype=torch.bool)
-    return explorer.losses(world, start, terminal, torch.Generator().manual_seed(0))[1]
+    dream, returns = explorer.foreseen(world, start, terminal, torch.Generator().manual_seed(0))
+    return explorer.judged(dream, returns)[0]
 
 
 def reached(*modules):

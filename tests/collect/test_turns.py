@@ -82,6 +82,18 @@ def test_a_run_goes_on_where_its_groups_were():
     second.close()
 
 
+def test_a_group_that_stands_at_first_rows_goes_on_like_the_others():
+    config = reverie.configure("cartpole_ppo", "debug", device="cpu", envs__count=2, envs__groups=2)
+    first, second = make_parts(config), make_parts(config)
+    while True:
+        ends = first.collector.collect(1).rows["is_first"][-1]
+        if ends.any() and not ends.all():
+            break
+    assert not second.collector.restore(first.collector.state())
+    first.close()
+    second.close()
+
+
 def test_states_of_other_groups_begin_new_episodes():
     config = config_of()
     together = Turns([Collector(stream, make_agent(config, *stream.spaces, CPU), CPU) for stream in streams(config)])

@@ -125,13 +125,6 @@ class Behavior(nn.Module):
         """Reward, discount and value expected at features (H + 1, ..., F), between which lie actions (H, ..., A)."""
         return world.reward(feature), world.cont(feature), self.judge.pred(feature)
 
-    def losses(
-        self, world: WorldModel, start: State, is_terminal: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """Imagined returns (B,) at a start (B,), the losses (H, B) of actor and critic, and metrics."""
-        dream, returns = self.foreseen(world, start, is_terminal, generator)
-        return returns[0].detach(), *self.judged(dream, returns)
-
     def foreseen(
         self, world: WorldModel, start: State, is_terminal: Tensor, generator: torch.Generator
     ) -> tuple[Imagined, Tensor]:

@@ -72,6 +72,7 @@ class Dreamer(Filterer):
     def only_act(self) -> None:
         """Let go of what learning alone needs: this agent is a copy to act with."""
         self.steppers, self.lessons, self.updating = {}, {}, {}
+        self.zero_grad(set_to_none=True)
 
     def _steppers(self, optim: OptimConfig) -> dict[str, Stepper]:
         world, actor, critic = self.world, self.behavior.actor, self.behavior.critic

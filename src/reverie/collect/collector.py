@@ -135,7 +135,7 @@ class Collector:
         if not self.rows:
             return {}
         written = {"writer": self.writer.state()} if self.writer is not None else {}
-        return {"stream": self.stream.state(), "carry": self.carry, **written}
+        return {"stream": self.stream.state(), "carry": self.carry, "first": self._at_first(), **written}
 
     def restore(self, saved: dict[str, Any]) -> bool:
         """Go on where `state` was taken; whether new episodes begin instead, as they do where it cannot be reached."""
@@ -146,6 +146,10 @@ class Collector:
             self.writer.restore(saved["writer"])
         carry = saved["carry"]
         self.carry = {key: x.to(self.device) for key, x in carry.items()} if isinstance(carry, dict) else carry
+        return self._at_first() and not saved.get("first", False)
+
+    def _at_first(self) -> bool:
+        """Whether every environment stands at the first row of an episode."""
         return bool(self.rows["is_first"].all())
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -17,6 +18,8 @@ from ..data.episodes import EpisodeStore
 from ..data.rows import Episode
 from ..envs.rows import RowStream
 from .collector import Chunk, Collector
+
+LOG = logging.getLogger("reverie")
 
 
 class Turns:
@@ -62,6 +65,7 @@ class Turns:
         """Go on where `state` was taken; whether new episodes begin instead, as they do with other groups."""
         states = saved.get("groups", ())
         if len(states) != len(self.groups):
+            LOG.warning("episodes cannot go on with other --envs.groups than before: new ones begin")
             return True
         anew = [group.restore(each) for group, each in zip(self.groups, states)]
         return any(anew)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 
 import torch
@@ -44,6 +45,10 @@ class Capture:
         return {name: value.clone() for name, value in self.outputs.items()}
 
 
+GRAPHED: weakref.WeakSet[Graphed] = weakref.WeakSet()
+"""All there are."""
+
+
 class Graphed:
     """A function of named tensors on a GPU, run as it is at first and as a graph from then on.
 
@@ -59,6 +64,7 @@ class Graphed:
         self.calls: dict[object, int] = {}
         self.captures: dict[object, Capture] = {}
         self.failed = False
+        GRAPHED.add(self)
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """What the function gives."""
@@ -73,6 +79,9 @@ class Graphed:
             capture = Capture(self.function, inputs, self._side, self.generators)
         except RuntimeError as error:
             self.failed = True
+            for other in GRAPHED:  # graphs draw from the state that a generator had when they were captured
+                if not set(other.generators).isdisjoint(self.generators):
+                    other.captures.clear()
             LOG.warning(
                 "%s runs without a GPU graph, which is slower: %s", name_of(self.function), str(error).splitlines()[0]
             )

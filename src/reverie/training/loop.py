@@ -82,6 +82,8 @@ class Run:
             self.learned(self.rehearsal.update(self.agent))
             if self.counters.updates % LINES == 0 or not self.agent.owed:
                 self.logger.write(self.counters)
+            if not self.agent.owed:
+                self.collector.publish(self.counters.updates)
         return True
 
     def conclude(self) -> None:
