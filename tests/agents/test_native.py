@@ -1,6 +1,8 @@
 """Updates by programs of layers: the same numbers as plain ones."""
 
+import copy
 import logging
+import pickle
 
 import numpy as np
 import pytest
@@ -8,12 +10,15 @@ import torch
 from gymnasium import spaces
 
 from reverie.agents import native
+from reverie.agents.behavior import Behavior
 from reverie.agents.dreamer import Dreamer
 from reverie.agents.native import NativeDreaming, NativeHead
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
-from reverie.nn.native.machine import Unfit
-from reverie.nn.outputs import symlog
+from reverie.nn.heads import NumberHead
+from reverie.nn.layers import Layers
+from reverie.nn.native.machine import Unfit, machine
+from reverie.nn.outputs import Number, symlog
 from reverie.tools.bench_rows import Fiction
 from reverie.world.native import NativeScan
 
@@ -106,14 +111,49 @@ def test_even_heads_expect_exactly_nothing():
         assert NativeHead(agent.behavior.critic)(torch.randn(300, agent.world.features)).eq(0).all()
 
 
-def test_far_bins_that_differ_by_rounding_count_nothing():
+def test_an_agent_with_programs_can_be_copied_and_saved():
     agent = agent_of("dreamer_v3", "discrete", "native")
-    head, feature = agent.behavior.critic, torch.randn(300, agent.world.features)
-    with torch.no_grad():
-        head.linear.bias.normal_(0, 1e-6)
-        found, expected = NativeHead(head)(feature), head.pred(feature)
-    assert expected.abs().max() < 1
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    agent.learn_replay(rows_of(agent, "discrete"))
+    feature = torch.randn(300, agent.world.features)
+    for other in (copy.deepcopy(agent.behavior), pickle.loads(pickle.dumps(agent.behavior))):
+        torch.nn.init.normal_(other.critic.linear.weight)
+        with torch.no_grad():
+            assert not torch.equal(other.critic.pred(feature), agent.behavior.critic.pred(feature))
+        assert not isinstance(other.dreamt, NativeDreaming)
+    assert isinstance(agent.behavior.dreamt, NativeDreaming)
+
+
+class Doubled(Number):
+    """An output of one's own."""
+
+    size = 1
+
+    def pred(self, x):
+        return 2 * x.squeeze(-1)
+
+
+class Still(Behavior):
+    """A behaviour of one's own."""
+
+
+def test_classes_built_upon_ours_run_as_they_are():
+    agent = agent_of("dreamer_v3", "discrete", "off")
+    with pytest.raises(Unfit, match="Doubled"):
+        NativeHead(NumberHead(Layers(), 8, 16, 1, Doubled()))
+    agent.behavior.__class__ = Still
+    with pytest.raises(Unfit, match="Still"):
+        NativeDreaming(agent.world.rssm, agent.behavior)
+
+
+@pytest.mark.parametrize("words", ["false", "/nonexistent/cc", 'gcc "'])
+def test_compilers_that_do_not_work_are_told_in_a_line(words, monkeypatch):
+    monkeypatch.setenv("CC", words)
+    machine.cache_clear()
+    try:
+        with pytest.raises(Unfit, match=r"^[^\n]+$"):
+            machine()
+    finally:
+        machine.cache_clear()
 
 
 def test_what_has_no_program_runs_as_it_is_and_says_why(caplog):

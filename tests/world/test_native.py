@@ -72,7 +72,7 @@ def test_a_state_that_is_not_finite_ends_with_its_episode():
     ("config", "reason"),
     [
         (replace(BLOCKS, initial="learned"), "learned"),
-        (replace(BLOCKS, latent="gaussian"), "latents"),
+        (replace(BLOCKS, latent="gaussian"), "Gaussian"),
         (replace(BLOCKS, cell="plain"), "PlainCell"),
         (replace(BLOCKS, activation="elu"), "ELU"),
     ],

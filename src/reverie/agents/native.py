@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
+from types import MethodType
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +14,14 @@ from torch import Tensor, nn
 from ..data.rows import Batch
 from ..nn.actions import bounded_normal
 from ..nn.heads import NumberHead
-from ..nn.native.machine import Unfit, machine
+from ..nn.native.machine import Unfit, machine, ours, plainly
 from ..nn.native.program import ALWAYS, Kind, Program
-from ..nn.outputs import FAR, ROUNDING, Bernoulli, TwoHot, symexp
+from ..nn.outputs import Bernoulli, Normal, TwoHot, symexp
 from ..world.model import WorldModel
 from ..world.native import NativeScan, checked, drawn, moved
 from ..world.rssm import RSSM, State
 from .behavior import Behavior
+from .explorer import Explorer
 from .filterer import Calculation
 
 LOG = logging.getLogger("reverie")
@@ -73,6 +75,8 @@ class NativeDreaming:
     """Does what `Behavior.dreamt` does where no gradient goes through dreams."""
 
     def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
+        self.behavior = behavior
+        ours(behavior, Behavior, Explorer)
         if not math.isinf(behavior.limit):
             raise Unfit("its policy's outputs are limited")
         latent, self.policy, self.program = checked(rssm), behavior.policy, Program()
@@ -92,6 +96,10 @@ class NativeDreaming:
             program.add(Kind.COPY, a=column, b=state[name], k=sizes[name])
             program.store(f"after_{name}", column, sizes[name])
         program.finish()
+
+    def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[Behavior, str]]:
+        """A copy of the behaviour dreams by itself."""
+        return plainly, (self.behavior, "dreamt")
 
     def _acted(self, outputs: int) -> int:
         """The columns of an action as the cell takes it, from those of the actor's outputs."""
@@ -127,25 +135,31 @@ class NativeHead:
     """Does what `NumberHead.pred` does, where no gradient is asked for."""
 
     def __init__(self, head: NumberHead) -> None:
+        ours(head, NumberHead)
         self.head, self.program, output = head, Program(), head.output
         program, width = self.program, next(head.parameters()).shape[1]
         feature = program.load("feature", width)
         column, size = program.dense([(feature, width)], nn.Sequential(head.body, head.linear))
-        if isinstance(output, TwoHot):
+        if type(output) is TwoHot:
             expected, room, edges = program.columns(1), program.columns(size), program.pointer(output.edges)
-            rounding, far = (ROUNDING, FAR) if output.raw else (0.0, math.inf)
-            program.add(Kind.EXPECT, a=column, b=expected, c=room, k=size, weight=edges, low=rounding, high=far)
-        elif isinstance(output, Bernoulli):
+            program.add(Kind.EXPECT, a=column, b=expected, c=room, k=size, weight=edges)
+        elif type(output) is Bernoulli:
             expected = program.columns(1)
             program.add(Kind.SIGMOID, a=column, b=expected, high=1.0)
-        else:
+        elif type(output) is Normal:
             expected = column
+        else:
+            raise Unfit(f"it has no {type(output).__name__}")
         program.store("expected", expected, 1)
         program.finish()
 
+    def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[NumberHead, str]]:
+        """A copy of the head expects by itself."""
+        return plainly, (self.head, "pred")
+
     def __call__(self, features: Tensor) -> Tensor:
         """The expected number (...)."""
-        rows = features.reshape(-1, features.shape[-1])
+        rows = features.reshape(-1, features.shape[-1]).contiguous()
         if torch.is_grad_enabled() or len(rows) < FEW or features.dtype != torch.float32:
             return type(self.head).pred(self.head, features)
         expected = rows.new_empty(len(rows), 1)

@@ -110,13 +110,6 @@ class Classes:
         return -(logp * target).sum(-1)
 
 
-FAR = 1e3
-"""Bins beyond this are far from most numbers. As long as some of the mass lies there, rounding by a millionth of it on
-one side alone would move a mean by more than the rewards of most tasks."""
-ROUNDING = 1e-5
-"""What rounding may part two outputs of a network by that ought to be equal, as a share of them or of 1."""
-
-
 class TwoHot(Number):
     """A number, as a distribution over bins; a target falls on its two nearest bins.
 
@@ -140,17 +133,8 @@ class TwoHot(Number):
         prob, middle = x.float().softmax(-1), self.size // 2
         # mirrored bins are subtracted first: an even distribution must give exactly 0, and bins reach 5e8
         mirrored = prob[..., middle + 1 :] - prob[..., :middle].flip(-1)
-        edges = self.edges[middle + 1 :]
-        if self.raw:
-            mirrored = mirrored.masked_fill(self._rounded(x) & (edges > FAR), 0)
-        mean = (mirrored * edges).sum(-1)
+        mean = (mirrored * self.edges[middle + 1 :]).sum(-1)
         return mean if self.raw else symexp(mean)
-
-    def _rounded(self, x: Tensor) -> Tensor:
-        """Whether mirrored bins differ by no more than rounding may have brought about."""
-        middle = self.size // 2
-        above, below = x[..., middle + 1 :].float(), x[..., :middle].flip(-1).float()
-        return (above - below).abs() <= ROUNDING * (1 + below.abs())
 
     def loss(self, x: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy with the two-hot target (...)."""

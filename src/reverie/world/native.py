@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..nn.gru import BlockCell, NormCell
-from ..nn.native.machine import Unfit
+from ..nn.native.machine import Unfit, ours, plainly
 from ..nn.native.program import ALWAYS, Kind, Program
 from .latent import Categorical
 from .rssm import RSSM, State
@@ -17,10 +19,12 @@ from .scan import Reverse, Scan
 
 def checked(rssm: RSSM) -> Categorical:
     """The latents of a model that programs can be made of."""
+    ours(rssm, RSSM)
+    ours(rssm.cell, BlockCell, NormCell)
     if rssm.start is not None:
         raise Unfit("its first state is learned")
-    if not isinstance(rssm.latent, Categorical):
-        raise Unfit("its latents are no classes")
+    ours(rssm.latent, Categorical)
+    assert isinstance(rssm.latent, Categorical)
     return rssm.latent
 
 
@@ -144,6 +148,10 @@ class NativeScan(Scan):
     def __init__(self, rssm: RSSM) -> None:
         super().__init__(rssm)
         self.forward, self.backward = Forward(rssm), Backward(rssm)
+
+    def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[RSSM, str]]:
+        """A copy of the model filters by itself."""
+        return plainly, (self.forward.rssm, "scan")
 
     def operation(self, is_first: Tensor, acted: Tensor, embedded: Tensor) -> type[torch.autograd.Function]:
         """The programs, where numbers are whole."""

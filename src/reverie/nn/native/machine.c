@@ -221,8 +221,7 @@ static void normal(const Op *op, float *row) {
         row[op->c + i] = tangent(mean[i]) + ((op->high - op->low) * sigmoid(spread[i] + 2) + op->low) * noise[i];
 }
 
-/* a: logits of bins, b: their mean, c: room; mirrored bins are subtracted first, as they cancel exactly. Bins beyond
-   `high` whose logits differ by no more than rounding (`low`) cancel too. */
+/* a: logits of bins, b: their mean, c: room; mirrored bins are subtracted first, as they cancel exactly */
 static void expect(const Op *op, float *row) {
     const float *x = row + op->a, *edges = op->weight;
     const long last = op->k - 1;
@@ -230,11 +229,7 @@ static void expect(const Op *op, float *row) {
     MAX(most) for (long i = 1; i <= last; i++) most = x[i] > most ? x[i] : most;
     APART for (long i = 0; i <= last; i++) p[i] = power(x[i] - most);
     SUM(total) for (long i = 0; i <= last; i++) total += p[i];
-    SUM(mean) for (long i = 0; i < op->k / 2; i++) {
-        float apart = fabsf(x[last - i] - x[i]), edge = edges[last - i];
-        int equal = edge > op->high && apart <= op->low * (1 + fabsf(x[i]));
-        mean += equal ? 0 : (p[last - i] - p[i]) / total * edge;
-    }
+    SUM(mean) for (long i = 0; i < op->k / 2; i++) mean += (p[last - i] - p[i]) / total * edges[last - i];
     row[op->b] = mean;
 }
 

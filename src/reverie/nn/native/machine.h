@@ -32,7 +32,7 @@ INLINE float power(float x) {
     y = y * rest + 1.6666665459e-1f;
     y = y * rest + 5.0000001201e-1f;
     y = y * rest * rest + rest + 1.0f;
-    return y * as_float(((int)whole + 127) << 23);
+    return y * as_float((int)((unsigned)((int)whole + 127) << 23));
 }
 
 /* The natural logarithm of a positive number. */

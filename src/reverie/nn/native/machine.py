@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from types import MethodType
 
 FLAGS = "-O2 -ftree-vectorize -fvect-cost-model=dynamic -march=native -fopenmp-simd -fno-math-errno -fno-trapping-math"
 """For the machine at hand; nothing that lets a compiler forget about numbers that are not finite."""
@@ -18,6 +19,17 @@ HERE = Path(__file__).parent
 
 class Unfit(Exception):
     """Why something cannot run on the machine, in a line."""
+
+
+def ours(thing: object, *kinds: type) -> None:
+    """Refuse what is of another kind: a class built upon one of these may do other things than the programs know."""
+    if type(thing) not in kinds:
+        raise Unfit(f"there is no program for {type(thing).__name__}")
+
+
+def plainly(owner: object, name: str) -> MethodType:
+    """The method of that name as its class has it, which a copy of what owns it gets in the place of a program."""
+    return MethodType(getattr(type(owner), name), owner)
 
 
 class Op(ctypes.Structure):
@@ -36,19 +48,23 @@ class Op(ctypes.Structure):
 @cache
 def machine() -> ctypes.CDLL:
     """The compiled machine; `Unfit` where there is no compiler or it fails."""
-    compiler = shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""]
+    try:
+        found = _compiled(shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""])
+    except (OSError, ValueError) as error:  # of files, or of words in CC
+        raise Unfit(str(error)) from error
+    found.prepare.argtypes = [ctypes.c_void_p, ctypes.c_long]
+    found.run.argtypes = [ctypes.c_void_p, *[ctypes.c_long] * 7]
+    return found
+
+
+def _compiled(compiler: list[str]) -> ctypes.CDLL:
     if not compiler[0]:
         raise Unfit("there is no C compiler: install gcc or clang")
     with tempfile.TemporaryDirectory(prefix="reverie-") as folder:
         path = Path(folder) / "machine.so"
         words = [*compiler, *FLAGS.split(), "-std=gnu11", "-shared", "-fPIC", str(HERE / "machine.c"), "-o", str(path)]
-        try:
-            done = subprocess.run([*words, "-lm"], capture_output=True, text=True)
-            if done.returncode:
-                raise Unfit(next(iter(done.stderr.strip().splitlines()), f"{compiler[0]} failed"))
-            found = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise Unfit(str(error)) from error
-    found.prepare.argtypes = [ctypes.c_void_p, ctypes.c_long]
-    found.run.argtypes = [ctypes.c_void_p, *[ctypes.c_long] * 7]
-    return found
+        done = subprocess.run([*words, "-lm"], capture_output=True, text=True)
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"{compiler[0]} failed"]
+            raise Unfit(next((line for line in lines if "error" in line), lines[0]))
+        return ctypes.CDLL(str(path))

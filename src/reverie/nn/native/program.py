@@ -201,6 +201,8 @@ class Program:
     def run(self, given: dict[str, Tensor], rows: int, steps: int = 1, backwards: bool = False) -> None:
         """Run over all rows, each through all steps; what is given has a shape (steps, rows, n) or (rows, n)."""
         array = self._bound(given, rows, steps)
+        if not rows:
+            return
         self.library.prepare(array, len(array))
         threads = max(1, min(torch.get_num_threads(), rows // LEAST))
         share = -(-rows // threads)
@@ -228,5 +230,5 @@ class Program:
             op.data, op.row_stride = tensor.data_ptr(), tensor.stride(-2)
             op.step_stride = tensor.stride(0) if tensor.dim() == 3 else 0
         if any(tensor.data_ptr() != place for tensor, place in self.kept):
-            raise RuntimeError("weights have moved since their program was made")
+            raise RuntimeError("weights have moved since their program was made: take --run.fast off")
         return array
