@@ -108,12 +108,12 @@ def test_a_bad_trial_is_ended_early_and_can_be_resumed(tmp_path, call, short_tri
         scores = dict.fromkeys(range(1, 9), 1e4)
         study.add_trial(create_trial(value=1e4, intermediate_values=scores, user_attrs=there, **found))
     (tmp_path / "space.yaml").write_text(SPACE)
-    words = ["--space", str(tmp_path / "space.yaml"), "--trials", "6", "--run.steps", "2000", "--storage", storage]
+    words = ["--space", str(tmp_path / "space.yaml"), "--trials", "6", "--run.steps", "50000", "--storage", storage]
     status, out, _ = call("sweep", *short_trials, *words, "--logdir", str(tmp_path / "s"))
     assert status == 0 and "trial 5 ends early" in out and "Watch the best:  trial-0000 on elsewhere" in out
     assert open_study(storage).trials[5].state == TrialState.PRUNED
     assert (tmp_path / "s/trial-0005/checkpoints/latest.pt").exists()
-    assert json.loads((tmp_path / "s/trial-0005/metrics.jsonl").read_text().splitlines()[-1])["step"] < 2000
+    assert json.loads((tmp_path / "s/trial-0005/metrics.jsonl").read_text().splitlines()[-1])["step"] < 50000
 
 
 def open_study(storage: str):

@@ -18,7 +18,7 @@ from reverie.config.presets import stacked
 from reverie.nn.heads import NumberHead
 from reverie.nn.layers import Layers
 from reverie.nn.native.machine import Unfit, machine
-from reverie.nn.outputs import Number, symlog
+from reverie.nn.outputs import Number, TwoHot
 from reverie.tools.bench_rows import Fiction
 from reverie.world.native import NativeScan
 
@@ -101,7 +101,9 @@ def test_what_heads_expect():
             torch.nn.init.normal_(parameter, 0, 0.3)
         two.load_state_dict(one.state_dict())
         with torch.no_grad():
-            torch.testing.assert_close(symlog(two.pred(feature)), symlog(one.pred(feature)), rtol=1e-3, atol=1e-3)
+            # bins reach 5e8 and nearly cancel, so rounding is measured by what they are without their signs
+            sizes = one(feature).softmax(-1) @ one.output.edges.abs() if isinstance(one.output, TwoHot) else 1.0
+            assert ((two.pred(feature) - one.pred(feature)).abs() <= 1e-5 * (1 + sizes)).all()
         assert two.pred(feature).requires_grad
 
 

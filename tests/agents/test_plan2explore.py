@@ -87,7 +87,8 @@ def test_the_losses_of_one_behaviour_do_not_teach_the_other():
     seen = agent.world.observe(window, agent.generator)
     for own, other, prefix in ((agent.explorer, agent.behavior, "explore/"), (agent.behavior, agent.explorer, "")):
         agent.zero_grad()
-        losses = agent.lessons["explore"].behave(seen, window)[0]
+        (losses, _), later = agent.lessons["explore"].behave(seen, window)
+        losses = losses | later()[0]
         (losses[f"{prefix}actor"].mean() + losses[f"{prefix}critic"].mean()).backward()
         assert any(p.grad is not None and p.grad.any() for p in own.actor.parameters())
         assert not any(p.grad is not None and p.grad.any() for p in other.parameters())
