@@ -105,7 +105,7 @@ def test_a_bad_trial_is_ended_early_and_can_be_resumed(tmp_path, call, short_tri
     for _ in range(5):  # others, in whose company any real trial is bad
         found = {"params": {"ppo.lr": 1e-3, "ppo.epochs": 1}, "distributions": {"ppo.lr": lr, "ppo.epochs": epochs}}
         there = {"folder": "trial-0000", "worker": "elsewhere:1:1"}
-        scores = dict.fromkeys(range(1, 9), 1e4)
+        scores = dict.fromkeys(range(1, 500), 1e4)
         study.add_trial(create_trial(value=1e4, intermediate_values=scores, user_attrs=there, **found))
     (tmp_path / "space.yaml").write_text(SPACE)
     words = ["--space", str(tmp_path / "space.yaml"), "--trials", "6", "--run.steps", "50000", "--storage", storage]

@@ -65,6 +65,8 @@ class Process:
     log: Log
     begun: int
     """Where its part of the output begins; before it are those of earlier processes in the folder."""
+    asked: bool = False
+    """Whether it has been asked to leave."""
 
     @property
     def status(self) -> int | None:
@@ -72,8 +74,9 @@ class Process:
         return self.child.poll()
 
     def stop(self) -> None:
-        """Ask it to save and leave."""
-        if self.status is None:
+        """Ask it to save and leave, once: it takes a second signal for an end when it has saved."""
+        if self.status is None and not self.asked:
+            self.asked = True
             self.child.terminate()
 
     def said(self) -> list[str]:
