@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sides import COLOURS, Found, as_they_come, logged, trained
+from sides import COLOURS, Found, as_they_come, logged, picture, trained
 
 SIDES: dict[str, list[str]] = {"Dreamer": [], "Plan2Explore": ["plan2explore"]}
 
@@ -87,25 +87,14 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def draw(report: dict[str, Any], path: Path) -> None:
     """Every run as a thin line, with its evaluations as dots."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(5.2, 3.4))
-    for side, colour in zip(SIDES, COLOURS):
-        runs = report["runs"].get(side, [])
-        for each in (each for each in runs if each["curve"]):
-            axis.plot(*zip(*each["curve"]), "o-", ms=3, lw=1, alpha=0.7, color=colour)
-        seen = sum(each["first_reward"] is not None for each in runs)
-        axis.plot([], [], "o-", color=colour, label=f"{side}: {seen} of {len(runs)} found it")
-    axis.set_title(report["title"])
-    axis.set_xlabel("agent steps")
-    axis.set_ylabel("mean return of evaluations")
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    with picture(path) as axis:
+        for side, colour in zip(SIDES, COLOURS):
+            runs = report["runs"].get(side, [])
+            for each in (each for each in runs if each["curve"]):
+                axis.plot(*zip(*each["curve"]), "o-", ms=3, lw=1, alpha=0.7, color=colour)
+            seen = sum(each["first_reward"] is not None for each in runs)
+            axis.plot([], [], "o-", color=colour, label=f"{side}: {seen} of {len(runs)} found it")
+        axis.set_title(report["title"])
 
 
 if __name__ == "__main__":

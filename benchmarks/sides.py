@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -142,17 +143,24 @@ def main() -> None:
 
 def draw(report: Found, path: Path) -> None:
     """The mean of each side's seeds as a line, in a band from the worst of them to the best."""
+    with picture(path) as axis:
+        for (side, runs), colour in zip(report["runs"].items(), COLOURS):
+            band = ranges(runs)
+            worst, mean, best = zip(*band.values()) if band else ((), (), ())
+            axis.plot(list(band), mean, "o-", ms=3, color=colour, label=f"{side}, {len(runs)} seeds")
+            axis.fill_between(list(band), worst, best, color=colour, alpha=0.2, lw=0)
+
+
+@contextmanager
+def picture(path: Path) -> Iterator[Any]:
+    """Axes to draw evaluations on, written to a file afterwards."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(5.2, 3.4))
-    for (side, runs), colour in zip(report["runs"].items(), COLOURS):
-        band = ranges(runs)
-        worst, mean, best = zip(*band.values()) if band else ((), (), ())
-        axis.plot(list(band), mean, "o-", ms=3, color=colour, label=f"{side}, {len(runs)} seeds")
-        axis.fill_between(list(band), worst, best, color=colour, alpha=0.2, lw=0)
+    yield axis
     axis.set_xlabel("agent steps")
     axis.set_ylabel("mean return of evaluations")
     axis.grid(alpha=0.3)

@@ -59,19 +59,11 @@ def rows_of(agent, observation):
 
 
 @pytest.mark.parametrize(("preset", "kind", "observation"), CASES)
-def test_updates_are_the_same(preset, kind, observation):
+def test_updates_are_the_same(preset, kind, observation, assert_updates_alike):
     plain, fast = (agent_of(preset, ACTIONS[kind], observation, how) for how in ("off", "compile"))
     rows = rows_of(plain, observation)
     fast.generator.set_state(plain.generator.get_state())
-    for _ in range(2):
-        expected, found = plain.learn_replay(rows), fast.learn_replay(rows)
-    assert expected.metrics.keys() == found.metrics.keys()
-    for name, value in expected.metrics.items():
-        torch.testing.assert_close(found.metrics[name], value, rtol=1e-3, atol=1e-5, msg=name)
-    for name, value in expected.writeback.items():
-        torch.testing.assert_close(found.writeback[name], value, rtol=1e-2, atol=1e-2, msg=name)
-    for (name, value), other in zip(plain.state_dict().items(), fast.state_dict().values()):
-        torch.testing.assert_close(other, value, rtol=1e-3, atol=1e-4, msg=name)
+    assert_updates_alike(plain, fast, rows)
 
 
 def test_dreams_use_the_weights_of_the_moment():
