@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ..nn.gru import BlockCell, NormCell
+from ..nn.native.back import Recalling, Remembering
 from ..nn.native.machine import Unfit, ours, plainly
 from ..nn.native.program import ALWAYS, Kind, Program
 from .latent import Categorical
 from .rssm import RSSM, State
-from .scan import Reverse, Scan
+from .scan import Scan
 
 
 def checked(rssm: RSSM) -> Categorical:
@@ -60,6 +61,7 @@ def blocks_moved(program: Program, cell: BlockCell, size: int, state: tuple[int,
     x = program.tail(mixed, size, list(cell.tail))
     gates, after = program.columns(3 * size), program.columns(size)
     program.block_linear(x, gates, cell.gates)
+    program.keep(gates, 3 * size)
     program.add(Kind.GATED, a=gates, b=deter, c=after, k=width, groups=count)
     program.pointer(cell.mix.weight)
     return after
@@ -69,6 +71,7 @@ def drawn(program: Program, logits: int, choices: tuple[int, int], unimix: float
     """The columns of a draw of so many choices among so many classes, and of log-probabilities."""
     groups, classes = choices
     params, prob, stoch = (program.columns(groups * classes) for _ in range(3))
+    program.keep(logits, groups * classes)
     program.add(Kind.CLASSES, a=logits, b=params, c=prob, k=classes, groups=groups, low=unimix)
     uniform = program.load(noise, groups)
     program.add(Kind.DRAW, a=prob, b=uniform, c=stoch, k=classes, groups=groups)
@@ -78,13 +81,15 @@ def drawn(program: Program, logits: int, choices: tuple[int, int], unimix: float
 class FilterProgram(Program):
     """The filter over a window (T, B): from the state before and a step's inputs to state and latent's parameters."""
 
-    def __init__(self, rssm: RSSM) -> None:
-        super().__init__()
+    def __init__(self, rssm: RSSM, *learned: list[Tensor]) -> None:
+        super().__init__(*learned)
         self.rssm, self.latent = rssm, checked(rssm)
         self.sizes = {"deter": rssm.deter, "stoch": self.latent.size}
         self.before = {name: self.columns(size) for name, size in self.sizes.items()}
         self.found: dict[str, tuple[int, int]] = {}
         """First columns and their number of what a step finds."""
+        self.given: dict[str, tuple[int, int]] = {}
+        """The same of what it is given that gradients are taken of."""
 
     def step(self) -> None:
         """Add the operations of a step."""
@@ -93,15 +98,17 @@ class FilterProgram(Program):
         state = {name: self.columns(size) for name, size in self.sizes.items()}
         for name, size in self.sizes.items():
             self.add(Kind.RESET, a=self.before[name], b=state[name], c=first, k=size)
-        after = moved(self, rssm, state["deter"], state["stoch"], self.load("acted", outputs(rssm.cell.action_in)))
-        hidden = rssm.deter_in.out_features
-        seen = self.linear([(after, rssm.deter)], rssm.deter_in, into=self.load("embedded", hidden))
+        sizes = {"acted": outputs(rssm.cell.action_in), "embedded": rssm.deter_in.out_features}
+        self.given = {name: (self.load(name, size), size) for name, size in sizes.items()}
+        after = moved(self, rssm, state["deter"], state["stoch"], self.given["acted"][0])
+        seen, hidden = self.given["embedded"]
+        self.linear([(after, rssm.deter)], rssm.deter_in, into=seen)
         logits, _ = self.dense([(seen, hidden)], nn.Sequential(rssm.posterior_net, rssm.posterior_out))
         stoch, params = drawn(self, logits, (latent.groups, latent.classes), latent.unimix, "noise")
         self.found = {"deter": (after, rssm.deter), "stoch": (stoch, latent.size), "params": (params, latent.size)}
 
 
-class Forward(FilterProgram):
+class Forward(FilterProgram, Remembering):
     """The filter from its first step to its last."""
 
     def __init__(self, rssm: RSSM) -> None:
@@ -118,11 +125,11 @@ class Forward(FilterProgram):
         self.finish()
 
 
-class Backward(FilterProgram):
-    """The gradients of all states, from the last step to the first; every step is worked out once more."""
+class Backward(FilterProgram, Recalling):
+    """The gradients of inputs and weights, from the last step to the first."""
 
-    def __init__(self, rssm: RSSM) -> None:
-        super().__init__(rssm)
+    def __init__(self, rssm: RSSM, learned: list[Tensor]) -> None:
+        super().__init__(rssm, learned)
         for name, size in self.sizes.items():
             self.load(f"before_{name}", size, self.before[name])
         self.step()
@@ -133,10 +140,10 @@ class Backward(FilterProgram):
         for name, (column, size) in self.found.items():
             self.load(f"by_{name}", size, shift + column)
         for name, size in self.sizes.items():
-            goal = shift + self.found[name][0]
-            self.add(Kind.ADD, a=carried[name], b=goal, k=size)
-            self.store(f"total_{name}", goal, size)
+            self.add(Kind.ADD, a=carried[name], b=shift + self.found[name][0], k=size)
         self.differentiate(forward, shift)
+        for name, (column, size) in self.given.items():
+            self.store(f"by_{name}", shift + column, size)
         for name, size in self.sizes.items():
             self.add(Kind.COPY, a=shift + self.before[name], b=carried[name], k=size)
         self.finish()
@@ -147,7 +154,7 @@ class NativeScan(Scan):
 
     def __init__(self, rssm: RSSM) -> None:
         super().__init__(rssm)
-        self.forward, self.backward = Forward(rssm), Backward(rssm)
+        self.forward, self.backward = Forward(rssm), Backward(rssm, list(self.weights.values()))
 
     def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[RSSM, str]]:
         """A copy of the model filters by itself."""
@@ -173,16 +180,16 @@ class Native(torch.autograd.Function):
         *_: Tensor,
     ) -> tuple[Tensor, ...]:
         """States and parameters (T, B, ...)."""
-        first, noise = given
-        inputs = (first, acted.detach(), embedded.detach(), noise)
-        steps, batch = first.shape
-        found = {name: acted.new_empty(steps, batch, size) for name, (_, size) in scan.forward.found.items()}
+        inputs = (given[0], acted.detach(), embedded.detach(), given[1])
+        steps, batch = given[0].shape
+        sizes = {name: size for name, (_, size) in scan.forward.found.items()} | scan.forward.remembered
+        found = {name: acted.new_empty(steps, batch, size) for name, size in sizes.items()}
         data = step_data(inputs)
         begin = {f"start_{name}": part.contiguous() for name, part in start._asdict().items()}
         scan.forward.run(found | data | begin, batch, steps)
-        ctx.scan, ctx.inputs, ctx.data = scan, inputs, data
-        ctx.before = State(*(torch.cat([part[None], found[name][:-1]]) for name, part in start._asdict().items()))
-        ctx.precision = ("cpu", torch.float32, False)
+        before = {name: torch.cat([part[None], found[name][:-1]]) for name, part in start._asdict().items()}
+        ctx.scan, ctx.data = scan, data | {name: found[name] for name in scan.forward.remembered}
+        ctx.data |= {f"before_{name}": part for name, part in before.items()}
         groups = scan.forward.latent.groups
         return found["deter"], found["stoch"], found["params"].unflatten(-1, (groups, -1))
 
@@ -190,11 +197,10 @@ class Native(torch.autograd.Function):
     def backward(ctx: Any, *goals: Tensor) -> tuple[Any, ...]:
         """Gradients of the inputs `acted` and `embedded` and of the weights."""
         by_deter, by_stoch, by_params = (goal.contiguous() for goal in goals)
-        given = {"by_deter": by_deter, "by_stoch": by_stoch, "by_params": by_params.flatten(-2)}
-        before = {f"before_{name}": part for name, part in ctx.before._asdict().items()}
-        total = {f"total_{name}": torch.empty_like(part) for name, part in ctx.before._asdict().items()}
-        ctx.scan.backward.run(given | before | total | ctx.data, by_deter.shape[1], len(by_deter), backwards=True)
-        return None, None, None, *Reverse.at_once(ctx, ctx.before, (*total.values(), by_params))
+        given = {"by_deter": by_deter, "by_stoch": by_stoch, "by_params": by_params.flatten(-2)} | ctx.data
+        found = {f"by_{name}": torch.empty_like(ctx.data[name]) for name in ctx.scan.backward.given}
+        weights = ctx.scan.backward.learn(given | found, by_deter.shape[1], len(by_deter), backwards=True)
+        return None, None, None, *found.values(), *weights
 
 
 def step_data(inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> dict[str, Tensor]:

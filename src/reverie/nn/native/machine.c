@@ -5,7 +5,7 @@
 #include "machine.h"
 
 enum {
-    LINEAR, NORM, NORM_BACK, GATED, GATED_BACK, CLASSES, CLASSES_BACK, DRAW, RESET, LIMIT, NORMAL, EXPECT, SIGMOID,
+    LINEAR, WEIGH, NORM, NORM_BACK, GATED, GATED_BACK, CLASSES, CLASSES_BACK, DRAW, RESET, LIMIT, NORMAL, EXPECT, SIGMOID,
     LOAD, STORE, ADD, COPY, ZERO
 };
 
@@ -20,66 +20,16 @@ typedef struct {
     long center, active; /* kinds of norms */
     const float *weight, *bias;
     float *packed, *data;
+    float *by_weight, *by_bias; /* gradients of all rows, first added up by each worker in `packed` */
+    long share;                 /* how far apart the sums of workers lie */
 } Op;
 
 typedef struct {
     float *at; /* the first column of the first row */
-    long width, rows, first, step;
+    long width, rows, first, step, worker;
 } Tile;
 
-/* Weights as products read them: for 16 columns at a time their biases, then all inputs' weights. */
-static void pack(const Op *op) {
-    float *to = op->packed;
-    for (long g = 0; g < op->groups; g++)
-        for (long begin = 0; begin < op->n; begin += LANES)
-            for (long k = -1; k < op->k; k++)
-                for (long n = begin; n < begin + LANES; n++, to++) {
-                    if (n >= op->n) *to = 0;
-                    else if (k < 0) *to = op->bias ? op->bias[g * op->n + n] : 0;
-                    else *to = op->weight[g * op->source_step + k * op->k_stride + n * op->n_stride];
-                }
-}
-
-INLINE void product(const int rows, const float *x, float *y, const float *w, long k, long width, long add) {
-    Lane sum[ROWS][2];
-    PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++)
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++)
-            sum[r][h] = ((const Lane *)w)[h] + (add ? ((const Lane *)(y + r * width))[h] : (Lane){0});
-    for (long i = 0; i < k; i++) {
-        w += LANES;
-        Lane left = ((const Lane *)w)[0], right = ((const Lane *)w)[1];
-        PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++) {
-            float each = x[r * width + i];
-            sum[r][0] += each * left;
-            sum[r][1] += each * right;
-        }
-    }
-    PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++)
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) ((Lane *)(y + r * width))[h] = sum[r][h];
-}
-
-static void products(long rows, const float *x, float *y, const float *w, long k, long width, long add) {
-    switch (rows) {
-        case 1: product(1, x, y, w, k, width, add); break;
-        case 2: product(2, x, y, w, k, width, add); break;
-        case 3: product(3, x, y, w, k, width, add); break;
-        case 4: product(4, x, y, w, k, width, add); break;
-        case 5: product(5, x, y, w, k, width, add); break;
-        default: product(ROWS, x, y, w, k, width, add);
-    }
-}
-
-static void linear(const Op *op, Tile t) {
-    const float *w = op->packed;
-    for (long g = 0; g < op->groups; g++)
-        for (long n = 0; n < op->n; n += LANES, w += (op->k + 1) * LANES)
-            for (long r = 0; r < t.rows; r += ROWS) {
-                float *row = t.at + r * t.width;
-                long rows = t.rows - r < ROWS ? t.rows - r : ROWS;
-                products(rows, row + op->a + g * op->in_step, row + op->b + g * op->out_step + n, w, op->k, t.width,
-                         op->add);
-            }
-}
+#include "products.h"
 
 typedef struct {
     float mean, scale;
@@ -97,41 +47,70 @@ INLINE Moments moments(const Op *op, const float *x) {
     return (Moments){mean, 1.0f / sqrtf(squares / k + op->eps)};
 }
 
-/* a: inputs, b: outputs. */
-static void norm(const Op *op, float *row) {
-    const float *x = row + op->a, *weight = op->weight, *bias = op->bias;
+/* a: inputs, b: outputs. Moments come first, as the processor then works at those of several rows at once. */
+static void norm(const Op *op, Tile t) {
+    const float *weight = op->weight, *bias = op->bias;
     const long k = op->k;
-    float *y = row + op->b;
-    Moments m = moments(op, x);
-    if (op->active) {
-        APART for (long i = 0; i < k; i++) {
-            float found = (x[i] - m.mean) * m.scale * weight[i] + bias[i];
-            y[i] = found * sigmoid(found);
+    Moments found[t.rows];
+    for (long r = 0; r < t.rows; r++) found[r] = moments(op, t.at + r * t.width + op->a);
+    for (long r = 0; r < t.rows; r++) {
+        const float *x = t.at + r * t.width + op->a;
+        float *y = t.at + r * t.width + op->b;
+        const Moments m = found[r];
+        if (op->active) {
+            APART for (long i = 0; i < k; i++) {
+                float each = (x[i] - m.mean) * m.scale * weight[i] + bias[i];
+                y[i] = each * sigmoid(each);
+            }
+        } else {
+            APART for (long i = 0; i < k; i++) y[i] = (x[i] - m.mean) * m.scale * weight[i] + bias[i];
         }
-    } else {
-        APART for (long i = 0; i < k; i++) y[i] = (x[i] - m.mean) * m.scale * weight[i] + bias[i];
     }
 }
 
 /* a: inputs, b: gradients of outputs, which are lost, c: gradients of inputs, which are added to. */
-static void norm_back(const Op *op, float *row) {
-    const float *x = row + op->a, *weight = op->weight, *bias = op->bias;
+static void norm_back(const Op *op, Tile t) {
+    const float *weight = op->weight, *bias = op->bias;
     const long k = op->k;
-    float *by = row + op->b, *bx = row + op->c, total = 0, along = 0;
-    Moments m = moments(op, x);
-    if (op->active)
-        APART for (long i = 0; i < k; i++) {
-            float y = (x[i] - m.mean) * m.scale * weight[i] + bias[i], s = sigmoid(y);
-            by[i] *= s * (1 + y * (1 - s));
+    float *by_weight = op->packed + t.worker * op->share, *by_bias = by_weight + k;
+    Moments found[t.rows];
+    for (long r = 0; r < t.rows; r++) found[r] = moments(op, t.at + r * t.width + op->a);
+    for (long r = 0; r < t.rows; r++) {
+        const float *x = t.at + r * t.width + op->a;
+        float *by = t.at + r * t.width + op->b, *bx = t.at + r * t.width + op->c, total = 0, along = 0;
+        const Moments m = found[r];
+        if (op->active)
+            APART for (long i = 0; i < k; i++) {
+                float y = (x[i] - m.mean) * m.scale * weight[i] + bias[i], s = sigmoid(y);
+                by[i] *= s * (1 + y * (1 - s));
+            }
+        if (op->by_weight)
+            APART for (long i = 0; i < k; i++) {
+                by_weight[i] += by[i] * (x[i] - m.mean) * m.scale;
+                by_bias[i] += by[i];
+            }
+        SUM(total, along) for (long i = 0; i < k; i++) {
+            by[i] *= weight[i];
+            total += by[i];
+            along += by[i] * (x[i] - m.mean);
         }
-    APART for (long i = 0; i < k; i++) by[i] *= weight[i];
-    SUM(total, along) for (long i = 0; i < k; i++) {
-        total += by[i];
-        along += by[i] * (x[i] - m.mean);
+        total = op->center == 1 ? total / k : 0;
+        along = op->center == 2 ? 0 : along * m.scale * m.scale / k;
+        APART for (long i = 0; i < k; i++) bx[i] += m.scale * (by[i] - total - (x[i] - m.mean) * along);
     }
-    total = op->center == 1 ? total / k : 0;
-    along = op->center == 2 ? 0 : along * m.scale * m.scale / k;
-    APART for (long i = 0; i < k; i++) bx[i] += m.scale * (by[i] - total - (x[i] - m.mean) * along);
+}
+
+/* What every worker has added up for the scales and biases of a norm. */
+static void unpack_norm(const Op *op, long workers) {
+    for (long i = 0; i < op->k; i++) {
+        float scale = 0, bias = 0;
+        for (long w = 0; w < workers; w++) {
+            scale += op->packed[w * op->share + i];
+            bias += op->packed[w * op->share + op->k + i];
+        }
+        op->by_weight[i] = scale;
+        if (op->by_bias) op->by_bias[i] = bias;
+    }
 }
 
 /* a: gates, b: state before, c: state after. */
@@ -236,8 +215,6 @@ static void expect(const Op *op, float *row) {
 static void on_row(const Op *op, float *row, float *data) {
     float *a = row + op->a, *b = row + op->b;
     switch (op->kind) {
-        case NORM: norm(op, row); break;
-        case NORM_BACK: norm_back(op, row); break;
         case GATED: gated(op, row); break;
         case GATED_BACK: gated_back(op, row); break;
         case CLASSES: classes(op, row); break;
@@ -257,29 +234,44 @@ static void on_row(const Op *op, float *row, float *data) {
 }
 
 static void run_op(const Op *op, Tile t) {
-    if (op->kind == LINEAR) {
-        linear(op, t);
-        return;
-    }
     float *data = op->data + t.step * op->step_stride + t.first * op->row_stride;
-    for (long r = 0; r < t.rows; r++) on_row(op, t.at + r * t.width, data + r * op->row_stride);
+    switch (op->kind) {
+        case LINEAR: linear(op, t); break;
+        case WEIGH: weigh(op, t); break;
+        case NORM: norm(op, t); break;
+        case NORM_BACK: norm_back(op, t); break;
+        default: for (long r = 0; r < t.rows; r++) on_row(op, t.at + r * t.width, data + r * op->row_stride);
+    }
 }
 
 void prepare(const Op *ops, long count) {
     for (long i = 0; i < count; i++)
-        if (ops[i].kind == LINEAR) pack(ops + i);
+        if (ops[i].kind == LINEAR && ops[i].until) pack(ops + i);
 }
 
+/* The gradients of weights from what so many workers have added up. */
+void collect(const Op *ops, long count, long workers) {
+    for (long i = 0; i < count; i++) {
+        if (ops[i].kind == WEIGH) unpack(ops + i, workers);
+        if (ops[i].kind == NORM_BACK && ops[i].by_weight) unpack_norm(ops + i, workers);
+    }
+}
+
+/* How a program runs: over how many columns, steps and rows at once, and which way. */
+typedef struct {
+    long width, steps, backwards, most;
+} Manner;
+
 /* Run a program over rows `begin` to `end`, each through all steps; 1 where there is no memory for it. */
-int run(const Op *ops, long count, long width, long steps, long backwards, long begin, long end, long most) {
-    size_t bytes = (size_t)(most * width + LANES) * sizeof(float);
+int run(const Op *ops, long count, Manner how, long begin, long end, long worker) {
+    size_t bytes = (size_t)(how.most * how.width + LANES) * sizeof(float);
     float *strip = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!strip) return 1;
-    for (long first = begin; first < end; first += most) {
-        Tile tile = {strip, width, end - first < most ? end - first : most, first, 0};
+    for (long first = begin; first < end; first += how.most) {
+        Tile tile = {strip, how.width, end - first < how.most ? end - first : how.most, first, 0, worker};
         memset(strip, 0, bytes);
-        for (long s = 0; s < steps; s++) {
-            tile.step = backwards ? steps - 1 - s : s;
+        for (long s = 0; s < how.steps; s++) {
+            tile.step = how.backwards ? how.steps - 1 - s : s;
             for (long i = 0; i < count; i++)
                 if (ops[i].from <= tile.step && tile.step < ops[i].until) run_op(ops + i, tile);
         }

@@ -41,8 +41,15 @@ class Op(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("row_stride", "step_stride")),
         *((name, ctypes.c_float) for name in ("eps", "low", "high")),
         *((name, ctypes.c_long) for name in ("center", "active")),
-        *((name, ctypes.c_void_p) for name in ("weight", "bias", "packed", "data")),
+        *((name, ctypes.c_void_p) for name in ("weight", "bias", "packed", "data", "by_weight", "by_bias")),
+        ("share", ctypes.c_long),
     ]
+
+
+class Manner(ctypes.Structure):
+    """How a program runs, as machine.c has it."""
+
+    _fields_ = [(name, ctypes.c_long) for name in ("width", "steps", "backwards", "most")]
 
 
 @cache
@@ -53,7 +60,8 @@ def machine() -> ctypes.CDLL:
     except (OSError, ValueError) as error:  # of files, or of words in CC
         raise Unfit(str(error)) from error
     found.prepare.argtypes = [ctypes.c_void_p, ctypes.c_long]
-    found.run.argtypes = [ctypes.c_void_p, *[ctypes.c_long] * 7]
+    found.collect.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long]
+    found.run.argtypes = [ctypes.c_void_p, ctypes.c_long, Manner, *[ctypes.c_long] * 3]
     return found
 
 

@@ -11,14 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ..layers import BlockLinear, RMSNorm
-from .machine import Op, Unfit, machine
+from .machine import Manner, Op, Unfit, machine
 
 LANES = 16
 """Columns are laid out in multiples of this, as in machine.h."""
 ALWAYS = 1 << 40
 """More steps than there are."""
-COPIED = ("a", "b", "c", "d", "e", "k", "groups", "eps", "low", "high", "center", "active", "weight", "bias")
-"""What an operation on other columns has alike."""
 TILES = (12, 48)
 """The fewest and the most rows that go through all steps together."""
 CACHE = 1 << 19
@@ -37,6 +35,7 @@ class Kind(IntEnum):
         return count
 
     LINEAR = auto()
+    WEIGH = auto()
     NORM = auto()
     NORM_BACK = auto()
     GATED = auto()
@@ -70,6 +69,8 @@ class Program:
         """When operations that are added from here on run."""
         self.weights: dict[int, Tensor] = {}
         """Weights (blocks, inputs, outputs) of the products, by the number of the operation."""
+        self.remembered: dict[str, int] = {}
+        """Names and widths of what is kept for the way back."""
 
     def columns(self, count: int) -> int:
         """The first of so many new columns."""
@@ -99,6 +100,9 @@ class Program:
         """Write columns to a named tensor."""
         self.data[name] = len(self.ops)
         self.add(Kind.STORE, a=column, k=count)
+
+    def keep(self, column: int, count: int) -> None:
+        """Say that the way back needs what products have put into these columns."""
 
     def linear(self, parts: list[tuple[int, int]], layer: nn.Linear, into: int | None = None) -> int:
         """A linear layer over columns that lie apart, as (first, count); added to what is there if `into` is given."""
@@ -135,6 +139,7 @@ class Program:
     def norm(self, column: int, size: int, norm: RMSNorm | nn.LayerNorm | None, active: bool) -> int:
         """The normalised columns, through SiLU if `active`."""
         into = self.columns(size)
+        self.keep(column, size)
         scale = torch.ones(size) if norm is None else norm.weight
         bias = norm.bias if isinstance(norm, nn.LayerNorm) else torch.zeros(size)
         self.add(
@@ -165,59 +170,38 @@ class Program:
         self.blocks(column, out, layer.weight, layer.bias, False, (inputs, outputs))
         self.pointer(layer.weight)
 
-    def differentiate(self, ops: list[Op], shift: int) -> None:
-        """Add what takes gradients back through operations, the first ones of this program.
-
-        The gradient of every column lies `shift` columns behind it.
-        """
-        draws: dict[int, int] = {}
-        for number, op in reversed(list(enumerate(ops))):
-            match op.kind:
-                case Kind.LINEAR:
-                    back = self.weights[number].transpose(1, 2)
-                    self.blocks(shift + op.b, shift + op.a, back, None, True, (op.out_step, op.in_step))
-                case Kind.NORM:
-                    self.copied(op, Kind.NORM_BACK, b=shift + op.b, c=shift + op.a)
-                case Kind.GATED:
-                    self.copied(op, Kind.GATED_BACK, c=shift + op.c, d=shift + op.a, e=shift + op.b)
-                case Kind.DRAW:
-                    draws[op.a] = shift + op.c
-                case Kind.CLASSES:
-                    self.copied(op, Kind.CLASSES_BACK, a=op.c, b=draws[op.c], c=shift + op.b, d=shift + op.a)
-                case Kind.RESET:
-                    self.copied(op, Kind.RESET, a=shift + op.b, b=shift + op.a)
-
-    def copied(self, op: Op, kind: Kind, **fields: int) -> None:
-        """A new operation like another one, on other columns."""
-        self.add(kind, **{name: getattr(op, name) for name in COPIED} | fields)
-
     def finish(self) -> None:
         """Make the program ready to run: nothing more is added."""
         size = sum(weight.numel() for weight in self.weights.values())
         if size > MOST:
             raise Unfit(f"its {size:,} weights do not fit a cache")
+        self.width += LANES * (self.width // LANES % 2 == 0)  # rows an even number of lines apart share a cache's sets
         self.library, self.array = machine(), (Op * len(self.ops))(*self.ops)
 
-    def run(self, given: dict[str, Tensor], rows: int, steps: int = 1, backwards: bool = False) -> None:
+    def run(self, given: dict[str, Tensor], rows: int, steps: int = 1) -> None:
         """Run over all rows, each through all steps; what is given has a shape (steps, rows, n) or (rows, n)."""
-        array = self._bound(given, rows, steps)
-        if not rows:
-            return
+        self.work(self.bound(given, rows, steps), self.workers(rows), rows, steps)
+
+    def workers(self, rows: int) -> int:
+        """How many threads are worth it for so many rows."""
+        return max(1, min(torch.get_num_threads(), rows // LEAST))
+
+    def work(self, array: ctypes.Array[Op], workers: int, rows: int, steps: int, backwards: bool = False) -> None:
+        """Let workers share the rows."""
         self.library.prepare(array, len(array))
-        threads = max(1, min(torch.get_num_threads(), rows // LEAST))
-        share = -(-rows // threads)
+        share = -(-rows // workers)
         tile = min(share, max(TILES[0], min(TILES[1], CACHE // (4 * self.width) // 6 * 6)))
-        fixed = (array, len(array), self.width, steps, int(backwards))
-        calls = [(*fixed, begin, min(begin + share, rows), tile) for begin in range(0, rows, share)]
-        if len(calls) == 1:
+        fixed = (array, len(array), Manner(self.width, steps, int(backwards), tile))
+        calls = [(*fixed, i * share, min((i + 1) * share, rows), i) for i in range(workers)]
+        if workers == 1:
             failed = [self.library.run(*calls[0])]
         else:
-            with ThreadPoolExecutor(len(calls)) as pool:  # C runs beside Python
+            with ThreadPoolExecutor(workers) as pool:  # C runs beside Python
                 failed = list(pool.map(lambda call: self.library.run(*call), calls))
         if any(failed):
             raise MemoryError("no memory for a program of layers")
 
-    def _bound(self, given: dict[str, Tensor], rows: int, steps: int) -> ctypes.Array[Op]:
+    def bound(self, given: dict[str, Tensor], rows: int, steps: int) -> ctypes.Array[Op]:
         """The operations of one run, which point at what is given: C reads and writes wherever they point."""
         array = type(self.array).from_buffer_copy(self.array)
         if given.keys() != self.data.keys():

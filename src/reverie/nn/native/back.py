@@ -1,0 +1,120 @@
+"""Programs that are differentiated: one that stores what its way back needs, and the way back."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from .machine import Op
+from .program import LANES, Kind, Program
+
+COPIED = ("a", "b", "c", "d", "e", "k", "groups", "eps", "low", "high", "center", "active", "weight", "bias")
+"""What an operation on other columns has alike."""
+
+UNNEEDED = (Kind.LINEAR, Kind.DRAW)
+"""What the way back need not do again."""
+
+
+class Remembering(Program):
+    """A program that stores what its way back needs, as `kept0`, `kept1`, ..."""
+
+    def keep(self, column: int, count: int) -> None:
+        """Store columns for the way back."""
+        name = f"kept{len(self.remembered)}"
+        self.remembered[name] = count
+        self.store(name, column, count)
+
+
+class Recalling(Program):
+    """The way back: what the way there has stored is read instead of being worked out by products again."""
+
+    def __init__(self, learned: list[Tensor]) -> None:
+        super().__init__()
+        self.learned = learned
+        """Parameters whose gradients a run gives."""
+        self.sums: dict[int, int] = {}
+        """Operations that add up gradients over rows, and how many numbers lie before theirs."""
+        self.goals: dict[int, list[tuple[int, int] | None]] = {}
+        """Where their sums for weight and bias go in the end: which parameter's gradient, from which byte on."""
+        self.room = 0
+        """How many numbers are added up."""
+
+    def keep(self, column: int, count: int) -> None:
+        """Read the columns that the way there has stored."""
+        name = f"kept{len(self.remembered)}"
+        self.remembered[name] = count
+        self.load(name, count, column)
+
+    def differentiate(self, ops: list[Op], shift: int, still: int | None = None) -> None:
+        """Add what takes gradients back through operations, the first ones of this program.
+
+        The gradient of every column lies `shift` columns behind it; nobody asks for that of the columns `still`.
+        """
+        draws: dict[int, int] = {}
+        for number, op in reversed(list(enumerate(ops))):
+            op.until = 0 if op.kind in UNNEEDED else op.until
+            match op.kind:
+                case Kind.LINEAR:
+                    self._product_back(number, op, shift, still)
+                case Kind.NORM:
+                    self._copied(op, Kind.NORM_BACK, b=shift + op.b, c=shift + op.a)
+                    self._learn(2 * op.k, op.weight, op.bias)
+                case Kind.GATED:
+                    self._copied(op, Kind.GATED_BACK, c=shift + op.c, d=shift + op.a, e=shift + op.b)
+                case Kind.DRAW:
+                    draws[op.a] = shift + op.c
+                case Kind.CLASSES:
+                    self._copied(op, Kind.CLASSES_BACK, a=op.c, b=draws[op.c], c=shift + op.b, d=shift + op.a)
+                case Kind.RESET:
+                    self._copied(op, Kind.RESET, a=shift + op.b, b=shift + op.a)
+
+    def _product_back(self, number: int, op: Op, shift: int, still: int | None) -> None:
+        back = self.weights[number].transpose(1, 2)
+        if op.a != still:
+            self.blocks(shift + op.b, shift + op.a, back, None, True, (op.out_step, op.in_step))
+        if self._owner(op.weight) is None:
+            return
+        fields = {name: getattr(op, name) for name in ("k", "n", "groups", "in_step", "out_step")}
+        strides = {name: getattr(op, name) for name in ("source_step", "k_stride", "n_stride")}
+        self.add(Kind.WEIGH, a=op.a, b=shift + op.b, **fields, **strides)
+        self._learn(op.groups * -(-op.n // LANES) * (op.k + 1) * LANES, op.weight, op.bias)
+
+    def _owner(self, pointer: int | None) -> tuple[int, int] | None:
+        """The number of the learned parameter that lies there, and how many bytes of it lie before."""
+        for number, each in enumerate(self.learned):
+            if pointer is not None and 0 <= pointer - each.data_ptr() < each.nbytes:
+                return number, pointer - each.data_ptr()
+        return None
+
+    def _learn(self, size: int, *pointers: int | None) -> None:
+        """Let the last operation add up so many numbers for the gradients of what lies there, if that is learned."""
+        found = [self._owner(pointer) for pointer in pointers]
+        if found[0] is not None:
+            self.sums[len(self.ops) - 1], self.goals[len(self.ops) - 1] = self.room, found
+            self.room += size
+
+    def _copied(self, op: Op, kind: Kind, **fields: int) -> None:
+        """A new operation like another one, on other columns."""
+        self.add(kind, **{name: getattr(op, name) for name in COPIED} | fields)
+
+    def learn(self, given: dict[str, Tensor], rows: int, steps: int = 1, backwards: bool = False) -> list[Tensor]:
+        """Run as `run` does; the gradients of what is learned."""
+        array, workers = self.bound(given, rows, steps), self.workers(rows)
+        gradients = [torch.empty_like(each) for each in self.learned]
+        room = self._summed(array, gradients, workers)
+        self.work(array, workers, rows, steps, backwards)
+        if room.numel():
+            self.library.collect(array, len(array), workers)
+        return gradients
+
+    def _summed(self, array: ctypes.Array[Op], gradients: list[Tensor], workers: int) -> Tensor:
+        """Room for what every worker adds up, which the operations of a run then point at, and at the gradients."""
+        room = torch.zeros(workers, self.room)
+        for number, before in self.sums.items():
+            op = array[number]
+            op.packed, op.share = room.data_ptr() + 4 * before, self.room
+            for name, goal in zip(("by_weight", "by_bias"), self.goals[number]):
+                setattr(op, name, None if goal is None else gradients[goal[0]].data_ptr() + goal[1])
+        return room

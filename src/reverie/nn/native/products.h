@@ -1,0 +1,121 @@
+/* Matrix products of rows with weights, and of inputs with gradients. */
+
+/* Weights as products read them: for 16 columns at a time their biases, then all inputs' weights. */
+static void pack(const Op *op) {
+    float *to = op->packed;
+    for (long g = 0; g < op->groups; g++)
+        for (long begin = 0; begin < op->n; begin += LANES)
+            for (long k = -1; k < op->k; k++)
+                for (long n = begin; n < begin + LANES; n++, to++) {
+                    if (n >= op->n) *to = 0;
+                    else if (k < 0) *to = op->bias ? op->bias[g * op->n + n] : 0;
+                    else *to = op->weight[g * op->source_step + k * op->k_stride + n * op->n_stride];
+                }
+}
+
+/* The way back: what every worker has added up in that layout, as the gradients of weights and biases lie. */
+static void unpack(const Op *op, long workers) {
+    const float *from = op->packed;
+    for (long g = 0; g < op->groups; g++)
+        for (long begin = 0; begin < op->n; begin += LANES)
+            for (long k = -1; k < op->k; k++, from += LANES)
+                for (long n = begin; n < op->n && n < begin + LANES; n++) {
+                    float total = 0;
+                    for (long w = 0; w < workers; w++) total += from[w * op->share + n - begin];
+                    if (k >= 0) op->by_weight[g * op->source_step + k * op->k_stride + n * op->n_stride] = total;
+                    else if (op->by_bias) op->by_bias[g * op->n + n] = total;
+                }
+}
+
+INLINE void product(const int rows, const float *x, float *y, const float *w, long k, long width, long add) {
+    Lane sum[ROWS][2];
+    PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++)
+        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++)
+            sum[r][h] = ((const Lane *)w)[h] + (add ? ((const Lane *)(y + r * width))[h] : (Lane){0});
+    for (long i = 0; i < k; i++) {
+        w += LANES;
+        Lane left = ((const Lane *)w)[0], right = ((const Lane *)w)[1];
+        PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++) {
+            float each = x[r * width + i];
+            sum[r][0] += each * left;
+            sum[r][1] += each * right;
+        }
+    }
+    PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++)
+        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) ((Lane *)(y + r * width))[h] = sum[r][h];
+}
+
+static void products(long rows, const float *x, float *y, const float *w, long k, long width, long add) {
+    switch (rows) {
+        case 1: product(1, x, y, w, k, width, add); break;
+        case 2: product(2, x, y, w, k, width, add); break;
+        case 3: product(3, x, y, w, k, width, add); break;
+        case 4: product(4, x, y, w, k, width, add); break;
+        case 5: product(5, x, y, w, k, width, add); break;
+        default: product(ROWS, x, y, w, k, width, add);
+    }
+}
+
+/* a: inputs, b: outputs. */
+static void linear(const Op *op, Tile t) {
+    const float *w = op->packed;
+    for (long g = 0; g < op->groups; g++)
+        for (long n = 0; n < op->n; n += LANES, w += (op->k + 1) * LANES)
+            for (long r = 0; r < t.rows; r += ROWS) {
+                float *row = t.at + r * t.width;
+                long rows = t.rows - r < ROWS ? t.rows - r : ROWS;
+                products(rows, row + op->a + g * op->in_step, row + op->b + g * op->out_step + n, w, op->k, t.width,
+                         op->add);
+            }
+}
+
+/* Some inputs of all rows times the gradients of 16 outputs, added up over the rows. */
+INLINE void outer(const int inputs, const float *x, const float *by, float *sums, long rows, long width) {
+    Lane sum[ROWS][2];
+    PRAGMA(GCC unroll 6) for (int i = 0; i < inputs; i++)
+        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) sum[i][h] = ((const Lane *)(sums + i * LANES))[h];
+    for (long r = 0; r < rows; r++, x += width, by += width) {
+        Lane left = ((const Lane *)by)[0], right = ((const Lane *)by)[1];
+        PRAGMA(GCC unroll 6) for (int i = 0; i < inputs; i++) {
+            float each = x[i];
+            sum[i][0] += each * left;
+            sum[i][1] += each * right;
+        }
+    }
+    PRAGMA(GCC unroll 6) for (int i = 0; i < inputs; i++)
+        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) ((Lane *)(sums + i * LANES))[h] = sum[i][h];
+}
+
+static void outers(long inputs, const float *x, const float *by, float *sums, long rows, long width) {
+    switch (inputs) {
+        case 1: outer(1, x, by, sums, rows, width); break;
+        case 2: outer(2, x, by, sums, rows, width); break;
+        case 3: outer(3, x, by, sums, rows, width); break;
+        case 4: outer(4, x, by, sums, rows, width); break;
+        case 5: outer(5, x, by, sums, rows, width); break;
+        default: outer(ROWS, x, by, sums, rows, width);
+    }
+}
+
+/* The gradients of 16 outputs, added up over the rows. */
+static void total(const float *by, float *sums, long rows, long width) {
+    Lane left = ((const Lane *)sums)[0], right = ((const Lane *)sums)[1];
+    for (long r = 0; r < rows; r++, by += width) {
+        left += ((const Lane *)by)[0];
+        right += ((const Lane *)by)[1];
+    }
+    ((Lane *)sums)[0] = left;
+    ((Lane *)sums)[1] = right;
+}
+
+/* a: inputs, b: gradients of outputs; those of weights and biases are added to what this worker has. */
+static void weigh(const Op *op, Tile t) {
+    float *sums = op->packed + t.worker * op->share;
+    for (long g = 0; g < op->groups; g++)
+        for (long n = 0; n < op->n; n += LANES, sums += (op->k + 1) * LANES) {
+            const float *x = t.at + op->a + g * op->in_step, *by = t.at + op->b + g * op->out_step + n;
+            total(by, sums, t.rows, t.width);
+            for (long k = 0; k < op->k; k += ROWS)
+                outers(op->k - k < ROWS ? op->k - k : ROWS, x + k, by, sums + (k + 1) * LANES, t.rows, t.width);
+        }
+}
