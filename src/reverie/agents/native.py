@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from ..data.rows import Batch
 from ..nn.actions import bounded_normal
 from ..nn.heads import NumberHead
+from ..nn.native.layered import Layered
 from ..nn.native.machine import Unfit, machine, ours, plainly
 from ..nn.native.program import ALWAYS, Kind, Program
 from ..nn.outputs import Bernoulli, Normal, TwoHot, symexp
 from ..world.model import WorldModel
-from ..world.native import NativeScan, checked, drawn, moved
+from ..world.native import NativePrior, NativeScan, checked, drawn, moved
 from ..world.rssm import RSSM, State
 from .behavior import Behavior
 from .explorer import Explorer
@@ -55,6 +56,7 @@ def nativize(world: WorldModel, behaviors: list[Behavior]) -> None:
         LOG.warning("updates run operation by operation, which is slower: %s", reason)
         return
     _replace(world.rssm, "scan", lambda: NativeScan(world.rssm))
+    _replace(world.rssm, "prior", lambda: NativePrior(world.rssm))
     for behavior in behaviors:
         if not behavior.through_dynamics:
             _replace(behavior, "dreamt", partial(NativeDreaming, world.rssm, behavior))
@@ -62,6 +64,11 @@ def nativize(world: WorldModel, behaviors: list[Behavior]) -> None:
     for head in heads:
         if head is not None:
             _replace(head, "pred", partial(NativeHead, head))
+            _replace(head, "forward", partial(Layered, head, head.body, head.linear))
+    coders = [getattr(part, "dense", None) for part in (world.encoder, world.decoder, world.previous)]
+    for layers in [*coders, *(behavior.actor for behavior in behaviors)]:
+        if layers is not None:
+            _replace(layers, "forward", partial(Layered, layers, layers))
 
 
 def _replace(owner: nn.Module, name: str, make: Callable[[], object]) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..nn.gru import BlockCell, NormCell
 from ..nn.native.back import Recalling, Remembering
+from ..nn.native.layered import Layered
 from ..nn.native.machine import Unfit, ours, plainly
 from ..nn.native.program import ALWAYS, Kind, Program
 from .latent import Categorical
@@ -136,12 +137,11 @@ class Backward(FilterProgram, Recalling):
         forward, shift = list(self.ops), self.width
         self.width *= 2
         carried = {name: self.columns(size) for name, size in self.sizes.items()}
-        self.add(Kind.ZERO, a=shift, k=shift)
         for name, (column, size) in self.found.items():
             self.load(f"by_{name}", size, shift + column)
         for name, size in self.sizes.items():
             self.add(Kind.ADD, a=carried[name], b=shift + self.found[name][0], k=size)
-        self.differentiate(forward, shift)
+        self.differentiate(forward, shift, [column for column, _ in self.found.values()])
         for name, (column, size) in self.given.items():
             self.store(f"by_{name}", shift + column, size)
         for name, size in self.sizes.items():
@@ -164,6 +164,22 @@ class NativeScan(Scan):
         """The programs, where numbers are whole."""
         whole = acted.dtype == embedded.dtype == torch.float32 and is_first.numel() > 0
         return Native if whole else super().operation(is_first, acted, embedded)
+
+
+class NativePrior:
+    """Does what `RSSM.prior` does."""
+
+    def __init__(self, rssm: RSSM) -> None:
+        layers = nn.Sequential(rssm.prior_net, rssm.prior_out)
+        self.rssm, self.layered = rssm, Layered(layers, layers)
+
+    def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[RSSM, str]]:
+        """A copy of the model predicts by itself."""
+        return plainly, (self.rssm, "prior")
+
+    def __call__(self, deter: Tensor) -> Tensor:
+        """Parameters of the predicted latent."""
+        return self.rssm.latent.params(self.layered(deter))
 
 
 class Native(torch.autograd.Function):

@@ -40,6 +40,8 @@ class Recalling(Program):
         """Where their sums for weight and bias go in the end: which parameter's gradient, from which byte on."""
         self.room = 0
         """How many numbers are added up."""
+        self.written: set[int] = set()
+        """Columns of gradients that something was written to."""
 
     def keep(self, column: int, count: int) -> None:
         """Read the columns that the way there has stored."""
@@ -47,21 +49,24 @@ class Recalling(Program):
         self.remembered[name] = count
         self.load(name, count, column)
 
-    def differentiate(self, ops: list[Op], shift: int, still: int | None = None) -> None:
+    def differentiate(self, ops: list[Op], shift: int, found: list[int], still: tuple[int, ...] = ()) -> None:
         """Add what takes gradients back through operations, the first ones of this program.
 
-        The gradient of every column lies `shift` columns behind it; nobody asks for that of the columns `still`.
+        The gradient of every column lies `shift` columns behind it. It is there for the columns `found`; nobody asks
+        for it of the columns `still`.
         """
+        self.written = {shift + column for column in found}
         draws: dict[int, int] = {}
         for number, op in reversed(list(enumerate(ops))):
             op.until = 0 if op.kind in UNNEEDED else op.until
             match op.kind:
                 case Kind.LINEAR:
-                    self._product_back(number, op, shift, still)
+                    self._product_back(number, op, shift, op.a not in still)
                 case Kind.NORM:
-                    self._copied(op, Kind.NORM_BACK, b=shift + op.b, c=shift + op.a)
+                    self._copied(op, Kind.NORM_BACK, b=shift + op.b, c=shift + op.a, add=self._again(shift + op.a))
                     self._learn(2 * op.k, op.weight, op.bias)
                 case Kind.GATED:
+                    assert not self._again(shift + op.a) | self._again(shift + op.b)
                     self._copied(op, Kind.GATED_BACK, c=shift + op.c, d=shift + op.a, e=shift + op.b)
                 case Kind.DRAW:
                     draws[op.a] = shift + op.c
@@ -70,10 +75,16 @@ class Recalling(Program):
                 case Kind.RESET:
                     self._copied(op, Kind.RESET, a=shift + op.b, b=shift + op.a)
 
-    def _product_back(self, number: int, op: Op, shift: int, still: int | None) -> None:
-        back = self.weights[number].transpose(1, 2)
-        if op.a != still:
-            self.blocks(shift + op.b, shift + op.a, back, None, True, (op.out_step, op.in_step))
+    def _again(self, column: int) -> int:
+        """Whether a gradient is added to what is there: 0 the first time that columns are asked for, then 1."""
+        again = column in self.written
+        self.written.add(column)
+        return int(again)
+
+    def _product_back(self, number: int, op: Op, shift: int, by_inputs: bool) -> None:
+        if by_inputs:
+            back, steps = self.weights[number].transpose(1, 2), (op.out_step, op.in_step)
+            self.blocks(shift + op.b, shift + op.a, back, None, bool(self._again(shift + op.a)), steps)
         if self._owner(op.weight) is None:
             return
         fields = {name: getattr(op, name) for name in ("k", "n", "groups", "in_step", "out_step")}

@@ -6,7 +6,7 @@
 
 enum {
     LINEAR, WEIGH, NORM, NORM_BACK, GATED, GATED_BACK, CLASSES, CLASSES_BACK, DRAW, RESET, LIMIT, NORMAL, EXPECT, SIGMOID,
-    LOAD, STORE, ADD, COPY, ZERO
+    LOAD, STORE, ADD, COPY
 };
 
 typedef struct {
@@ -68,7 +68,7 @@ static void norm(const Op *op, Tile t) {
     }
 }
 
-/* a: inputs, b: gradients of outputs, which are lost, c: gradients of inputs, which are added to. */
+/* a: inputs, b: gradients of outputs, which are lost, c: gradients of inputs. */
 static void norm_back(const Op *op, Tile t) {
     const float *weight = op->weight, *bias = op->bias;
     const long k = op->k;
@@ -96,7 +96,8 @@ static void norm_back(const Op *op, Tile t) {
         }
         total = op->center == 1 ? total / k : 0;
         along = op->center == 2 ? 0 : along * m.scale * m.scale / k;
-        APART for (long i = 0; i < k; i++) bx[i] += m.scale * (by[i] - total - (x[i] - m.mean) * along);
+        APART for (long i = 0; i < k; i++)
+            bx[i] = (op->add ? bx[i] : 0) + m.scale * (by[i] - total - (x[i] - m.mean) * along);
     }
 }
 
@@ -126,7 +127,7 @@ static void gated(const Op *op, float *row) {
     }
 }
 
-/* a: gates, b: state before, c: gradient of the state after; d, e: gradients of gates and state before. */
+/* a: gates, b: state before, c: gradient of the state after; d, e: gradients of gates and state before, which are new. */
 static void gated_back(const Op *op, float *row) {
     for (long g = 0; g < op->groups; g++) {
         const float *reset = row + op->a + 3 * g * op->k, *candidate = reset + op->k, *update = candidate + op->k;
@@ -136,10 +137,10 @@ static void gated_back(const Op *op, float *row) {
         APART for (long i = 0; i < op->k; i++) {
             float r = sigmoid(reset[i]), u = sigmoid(update[i] - 1), found = tangent(r * candidate[i]);
             float inner = goal[i] * u * (1 - found * found);
-            by_update[i] += goal[i] * (found - before[i]) * u * (1 - u);
-            by_candidate[i] += inner * r;
-            by_reset[i] += inner * candidate[i] * r * (1 - r);
-            by_before[i] += goal[i] * (1 - u);
+            by_update[i] = goal[i] * (found - before[i]) * u * (1 - u);
+            by_candidate[i] = inner * r;
+            by_reset[i] = inner * candidate[i] * r * (1 - r);
+            by_before[i] = goal[i] * (1 - u);
         }
     }
 }
@@ -227,7 +228,6 @@ static void on_row(const Op *op, float *row, float *data) {
         case LIMIT: for (long i = 0; i < op->k; i++) b[i] = a[i] / (fabsf(a[i]) > 1 ? fabsf(a[i]) : 1); break;
         case ADD: for (long i = 0; i < op->k; i++) b[i] += a[i]; break;
         case COPY: memcpy(b, a, op->k * sizeof *a); break;
-        case ZERO: memset(a, 0, op->k * sizeof *a); break;
         case LOAD: memcpy(a, data, op->k * sizeof *a); break;
         case STORE: memcpy(data, a, op->k * sizeof *a); break;
     }
@@ -269,7 +269,7 @@ int run(const Op *ops, long count, Manner how, long begin, long end, long worker
     if (!strip) return 1;
     for (long first = begin; first < end; first += how.most) {
         Tile tile = {strip, how.width, end - first < how.most ? end - first : how.most, first, 0, worker};
-        memset(strip, 0, bytes);
+        if (how.steps > 1 || first == begin) memset(strip, 0, bytes);
         for (long s = 0; s < how.steps; s++) {
             tile.step = how.backwards ? how.steps - 1 - s : s;
             for (long i = 0; i < count; i++)

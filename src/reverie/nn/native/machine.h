@@ -3,6 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef __clang__
+#pragma GCC optimize("no-thread-jumps") /* which would part loops with bounds in them so that they take three times as long */
+#endif
+
 #define LANES 16 /* columns of a product that are worked out together; columns are laid out in multiples of it */
 #define ROWS 6   /* rows of a product that are worked out together */
 #define INLINE static inline __attribute__((always_inline))

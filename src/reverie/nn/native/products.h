@@ -56,7 +56,7 @@ static void products(long rows, const float *x, float *y, const float *w, long k
     }
 }
 
-/* a: inputs, b: outputs. */
+/* a: inputs, b: outputs; blocks that share their outputs add up. */
 static void linear(const Op *op, Tile t) {
     const float *w = op->packed;
     for (long g = 0; g < op->groups; g++)
@@ -65,7 +65,7 @@ static void linear(const Op *op, Tile t) {
                 float *row = t.at + r * t.width;
                 long rows = t.rows - r < ROWS ? t.rows - r : ROWS;
                 products(rows, row + op->a + g * op->in_step, row + op->b + g * op->out_step + n, w, op->k, t.width,
-                         op->add);
+                         op->add || (g && !op->out_step));
             }
 }
 

@@ -52,7 +52,6 @@ class Kind(IntEnum):
     STORE = auto()
     ADD = auto()
     COPY = auto()
-    ZERO = auto()
 
 
 class Program:
