@@ -18,6 +18,7 @@ from reverie.config.presets import stacked
 from reverie.nn.heads import NumberHead
 from reverie.nn.layers import Layers
 from reverie.nn.native.machine import Unfit, machine
+from reverie.nn.native.memory import Memory
 from reverie.nn.outputs import Number, TwoHot
 from reverie.tools.bench_rows import Fiction
 from reverie.world.native import NativeScan
@@ -135,7 +136,7 @@ def test_classes_built_upon_ours_run_as_they_are():
         NativeHead(NumberHead(Layers(), 8, 16, 1, Doubled()))
     agent.behavior.__class__ = Still
     with pytest.raises(Unfit, match="Still"):
-        NativeDreaming(agent.world.rssm, agent.behavior)
+        NativeDreaming(agent.world.rssm, agent.behavior, Memory())
 
 
 @pytest.mark.parametrize("words", ["false", "/nonexistent/cc", 'gcc "'])

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from ..data.rows import Batch
 from ..nn.actions import bounded_normal
 from ..nn.heads import NumberHead
+from ..nn.native.back import Remembering
 from ..nn.native.layered import Layered
 from ..nn.native.machine import Unfit, machine, ours, plainly
+from ..nn.native.memory import Memory
 from ..nn.native.program import ALWAYS, Kind, Program
 from ..nn.outputs import Bernoulli, Normal, TwoHot, symexp
 from ..world.model import WorldModel
@@ -38,17 +40,18 @@ class Nativized:
     """
 
     def __init__(self, world: WorldModel, behaviors: Iterable[Behavior]) -> None:
-        self.world, self.behaviors, self.done = world, list(behaviors), False
+        self.world, self.behaviors, self.done, self.memory = world, list(behaviors), False, Memory()
 
     def __call__(self, update: Calculation, rows: Batch) -> Batch:
         """What an update gives."""
         if not self.done:
             self.done = True
-            nativize(self.world, self.behaviors)
-        return update(rows)
+            nativize(self.world, self.behaviors, self.memory)
+        with self.memory:
+            return update(rows)
 
 
-def nativize(world: WorldModel, behaviors: list[Behavior]) -> None:
+def nativize(world: WorldModel, behaviors: list[Behavior], memory: Memory) -> None:
     """Let the filter, dreams and what heads expect run as programs; what cannot runs as it is."""
     try:
         machine()
@@ -59,16 +62,16 @@ def nativize(world: WorldModel, behaviors: list[Behavior]) -> None:
     _replace(world.rssm, "prior", lambda: NativePrior(world.rssm))
     for behavior in behaviors:
         if not behavior.through_dynamics:
-            _replace(behavior, "dreamt", partial(NativeDreaming, world.rssm, behavior))
-    heads = [world.reward_head, world.cont_head, *(head for each in behaviors for head in (each.critic, each.slow))]
-    for head in heads:
-        if head is not None:
-            _replace(head, "pred", partial(NativeHead, head))
-            _replace(head, "forward", partial(Layered, head, head.body, head.linear))
+            _replace(behavior, "dreamt", partial(NativeDreaming, world.rssm, behavior, memory))
+    critics = [behavior.critic for behavior in behaviors]
+    others = [world.reward_head, world.cont_head, *(behavior.slow for behavior in behaviors)]
+    for head in [*critics, *(head for head in others if head is not None)]:
+        _replace(head, "pred", partial(NativeHead, head, memory if head in critics else None))
+        _replace(head, "forward", partial(Layered, head, head.body, head.linear, memory=memory))
     coders = [getattr(part, "dense", None) for part in (world.encoder, world.decoder, world.previous)]
     for layers in [*coders, *(behavior.actor for behavior in behaviors)]:
         if layers is not None:
-            _replace(layers, "forward", partial(Layered, layers, layers))
+            _replace(layers, "forward", partial(Layered, layers, layers, memory=memory))
 
 
 def _replace(owner: nn.Module, name: str, make: Callable[[], object]) -> None:
@@ -81,19 +84,21 @@ def _replace(owner: nn.Module, name: str, make: Callable[[], object]) -> None:
 class NativeDreaming:
     """Does what `Behavior.dreamt` does where no gradient goes through dreams."""
 
-    def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
-        self.behavior = behavior
+    def __init__(self, rssm: RSSM, behavior: Behavior, memory: Memory) -> None:
+        self.behavior, self.memory = behavior, memory
         ours(behavior, Behavior, Explorer)
         if not math.isinf(behavior.limit):
             raise Unfit("its policy's outputs are limited")
-        latent, self.policy, self.program = checked(rssm), behavior.policy, Program()
+        latent, self.policy, self.program = checked(rssm), behavior.policy, Remembering()
         program, sizes = self.program, {"deter": rssm.deter, "stoch": latent.size}
         state = {name: program.columns(size) for name, size in sizes.items()}
         program.steps = (0, 1)
         for name, size in sizes.items():
             program.load(name, size, state[name])
         program.steps = (0, ALWAYS)
-        outputs, _ = program.dense([(state[name], size) for name, size in sizes.items()], behavior.actor)
+        outputs, count = program.dense([(state[name], size) for name, size in sizes.items()], behavior.actor)
+        program.store("outputs", outputs, count)
+        program.all = True
         action = self._acted(outputs)
         embedded = program.dense([(action, self.size)], nn.Sequential(rssm.cell.action_in))[0]
         deter = moved(program, rssm, state["deter"], state["stoch"], embedded)
@@ -134,16 +139,22 @@ class NativeDreaming:
         deter, stoch = features.split([rssm.deter, rssm.latent.size], -1)
         given = {"deter": deter[0], "stoch": stoch[0], "after_deter": deter[1:], "after_stoch": stoch[1:]}
         given |= {"draw": draws.contiguous(), "noise": noise.flatten(2).contiguous(), "action": actions}
-        self.program.run(given, rows, steps)
+        kept = {name: first.new_empty(steps, rows, size) for name, size in self.program.remembered.items()}
+        outputs = first.new_empty(steps, rows, self.policy.outputs)
+        self.program.run(given | kept | {"outputs": outputs}, rows, steps)
+        flat = {name: each.flatten(0, 1) for name, each in kept.items()}
+        self.memory.put(self.behavior.actor, features.flatten(0, 1), outputs.flatten(0, 1), flat)
         return features, actions
 
 
 class NativeHead:
     """Does what `NumberHead.pred` does, where no gradient is asked for."""
 
-    def __init__(self, head: NumberHead) -> None:
+    def __init__(self, head: NumberHead, memory: Memory | None = None) -> None:
+        """With a memory its outputs will be asked for again, with gradients."""
         ours(head, NumberHead)
-        self.head, self.program, output = head, Program(), head.output
+        self.head, self.memory, output = head, memory, head.output
+        self.program = Program() if memory is None else Remembering()
         program, width = self.program, next(head.parameters()).shape[1]
         feature = program.load("feature", width)
         column, size = program.dense([(feature, width)], nn.Sequential(head.body, head.linear))
@@ -158,6 +169,8 @@ class NativeHead:
         else:
             raise Unfit(f"it has no {type(output).__name__}")
         program.store("expected", expected, 1)
+        if memory is not None:
+            program.store("outputs", column, size)
         program.finish()
 
     def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[NumberHead, str]]:
@@ -169,7 +182,12 @@ class NativeHead:
         rows = features.reshape(-1, features.shape[-1]).contiguous()
         if torch.is_grad_enabled() or len(rows) < FEW or features.dtype != torch.float32:
             return type(self.head).pred(self.head, features)
-        expected = rows.new_empty(len(rows), 1)
-        self.program.run({"feature": rows, "expected": expected}, len(rows))
+        expected, sizes = rows.new_empty(len(rows), 1), dict(self.program.remembered)
+        if self.memory is not None:
+            sizes["outputs"] = self.head.output.size
+        kept = {name: rows.new_empty(len(rows), size) for name, size in sizes.items()}
+        self.program.run({"feature": rows, "expected": expected} | kept, len(rows))
+        if self.memory is not None:
+            self.memory.put(self.head, rows, kept.pop("outputs"), kept)
         found = expected.reshape(features.shape[:-1])
         return symexp(found) if isinstance(self.head.output, TwoHot) and not self.head.output.raw else found

@@ -18,10 +18,14 @@ UNNEEDED = (Kind.LINEAR, Kind.DRAW)
 
 
 class Remembering(Program):
-    """A program that stores what its way back needs, as `kept0`, `kept1`, ..."""
+    """A program that stores what its way back needs, as `kept0`, `kept1`, ..., until that is `all`."""
+
+    all = False
 
     def keep(self, column: int, count: int) -> None:
         """Store columns for the way back."""
+        if self.all:
+            return
         name = f"kept{len(self.remembered)}"
         self.remembered[name] = count
         self.store(name, column, count)
