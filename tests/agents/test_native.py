@@ -12,11 +12,12 @@ from gymnasium import spaces
 from reverie.agents import native
 from reverie.agents.behavior import Behavior
 from reverie.agents.dreamer import Dreamer
-from reverie.agents.native import NativeDreaming, NativeHead
+from reverie.agents.native import NativeDreaming
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
 from reverie.nn.heads import NumberHead
 from reverie.nn.layers import Layers
+from reverie.nn.native.heads import NativeHead
 from reverie.nn.native.machine import Unfit, machine
 from reverie.nn.native.memory import Memory
 from reverie.nn.outputs import Number, TwoHot
@@ -82,6 +83,29 @@ def test_dreams_of_several_threads_are_those_of_one():
         assert one.equal(two)
 
 
+def test_what_dreams_have_found_is_not_worked_out_again(monkeypatch):
+    agent = agent_of("dreamer_v3", "discrete", "native")
+    rows = rows_of(agent, "discrete")
+    agent.learn_replay(rows)
+    asked = []
+    for name in ("actor", "critic"):
+        layered = getattr(agent.behavior, name).forward
+        monkeypatch.setattr(layered.there, "run", spied(layered.there.run, asked, name))
+    for head in (agent.world.reward_head, agent.world.cont_head, agent.behavior.critic, agent.behavior.slow):
+        monkeypatch.setattr(head.pred.program, "run", spied(head.pred.program.run, asked, "pred"))
+    agent.learn_replay(rows)
+    assert asked == []  # replayed rows are too few for the programs of heads and layers
+    assert not agent.updating["all"].func.memory.known
+
+
+def spied(run, asked, name):
+    def spy(given, rows, steps=1):
+        asked.append((name, rows))
+        run(given, rows, steps)
+
+    return spy
+
+
 def test_what_heads_expect():
     plain, fast = (agent_of("dreamer_v3", "discrete", how) for how in ("off", "native"))
     fast.load_state_dict(plain.state_dict())
@@ -102,7 +126,7 @@ def test_what_heads_expect():
 def test_even_heads_expect_exactly_nothing():
     agent = agent_of("dreamer_v3", "discrete", "native")
     with torch.no_grad():
-        assert NativeHead(agent.behavior.critic)(torch.randn(300, agent.world.features)).eq(0).all()
+        assert NativeHead(agent.behavior.critic, Memory())(torch.randn(300, agent.world.features)).eq(0).all()
 
 
 def test_an_agent_with_programs_can_be_copied_and_saved():
@@ -133,10 +157,10 @@ class Still(Behavior):
 def test_classes_built_upon_ours_run_as_they_are():
     agent = agent_of("dreamer_v3", "discrete", "off")
     with pytest.raises(Unfit, match="Doubled"):
-        NativeHead(NumberHead(Layers(), 8, 16, 1, Doubled()))
+        NativeHead(NumberHead(Layers(), 8, 16, 1, Doubled()), Memory())
     agent.behavior.__class__ = Still
     with pytest.raises(Unfit, match="Still"):
-        NativeDreaming(agent.world.rssm, agent.behavior, Memory())
+        NativeDreaming(agent.world.rssm, agent.behavior, [], Memory())
 
 
 @pytest.mark.parametrize("words", ["false", "/nonexistent/cc", 'gcc "'])

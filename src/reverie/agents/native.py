@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from types import MethodType
 
-import torch
 from torch import Tensor, nn
 
 from ..data.rows import Batch
 from ..nn.actions import bounded_normal
 from ..nn.heads import NumberHead
 from ..nn.native.back import Remembering
+from ..nn.native.heads import NativeHead, expectation
 from ..nn.native.layered import Layered
 from ..nn.native.machine import Unfit, machine, ours, plainly
 from ..nn.native.memory import Memory
-from ..nn.native.program import ALWAYS, Kind, Program
-from ..nn.outputs import Bernoulli, Normal, TwoHot, symexp
+from ..nn.native.program import ALWAYS, LAST, Kind
 from ..world.model import WorldModel
 from ..world.native import NativePrior, NativeScan, checked, drawn, moved
 from ..world.rssm import RSSM, State
@@ -28,9 +27,6 @@ from .explorer import Explorer
 from .filterer import Calculation
 
 LOG = logging.getLogger("reverie")
-
-FEW = 256
-"""Rows below which a head is not worth a program."""
 
 
 class Nativized:
@@ -62,16 +58,28 @@ def nativize(world: WorldModel, behaviors: list[Behavior], memory: Memory) -> No
     _replace(world.rssm, "prior", lambda: NativePrior(world.rssm))
     for behavior in behaviors:
         if not behavior.through_dynamics:
-            _replace(behavior, "dreamt", partial(NativeDreaming, world.rssm, behavior, memory))
-    critics = [behavior.critic for behavior in behaviors]
-    others = [world.reward_head, world.cont_head, *(behavior.slow for behavior in behaviors)]
-    for head in [*critics, *(head for head in others if head is not None)]:
-        _replace(head, "pred", partial(NativeHead, head, memory if head in critics else None))
+            _replace(behavior, "dreamt", partial(dreaming, world, behavior, memory))
+    for head in dict.fromkeys(head for behavior in behaviors for head in advisers(world, behavior)):
+        _replace(head, "pred", partial(NativeHead, head, memory))
         _replace(head, "forward", partial(Layered, head, head.body, head.linear, memory=memory))
     coders = [getattr(part, "dense", None) for part in (world.encoder, world.decoder, world.previous)]
     for layers in [*coders, *(behavior.actor for behavior in behaviors)]:
         if layers is not None:
             _replace(layers, "forward", partial(Layered, layers, layers, memory=memory))
+
+
+def advisers(world: WorldModel, behavior: Behavior) -> list[NumberHead]:
+    """The heads that an update asks about dreams."""
+    heads = (world.reward_head, world.cont_head, behavior.critic, behavior.slow)
+    return [head for head in heads if head is not None]
+
+
+def dreaming(world: WorldModel, behavior: Behavior, memory: Memory) -> NativeDreaming:
+    """Dreams as a program, which asks the heads as well where that fits."""
+    try:
+        return NativeDreaming(world.rssm, behavior, advisers(world, behavior), memory)
+    except Unfit:
+        return NativeDreaming(world.rssm, behavior, [], memory)
 
 
 def _replace(owner: nn.Module, name: str, make: Callable[[], object]) -> None:
@@ -82,10 +90,10 @@ def _replace(owner: nn.Module, name: str, make: Callable[[], object]) -> None:
 
 
 class NativeDreaming:
-    """Does what `Behavior.dreamt` does where no gradient goes through dreams."""
+    """Does what `Behavior.dreamt` does where no gradient goes through dreams; what heads expect there is remembered."""
 
-    def __init__(self, rssm: RSSM, behavior: Behavior, memory: Memory) -> None:
-        self.behavior, self.memory = behavior, memory
+    def __init__(self, rssm: RSSM, behavior: Behavior, heads: list[NumberHead], memory: Memory) -> None:
+        self.behavior, self.heads, self.memory = behavior, heads, memory
         ours(behavior, Behavior, Explorer)
         if not math.isinf(behavior.limit):
             raise Unfit("its policy's outputs are limited")
@@ -95,10 +103,13 @@ class NativeDreaming:
         program.steps = (0, 1)
         for name, size in sizes.items():
             program.load(name, size, state[name])
-        program.steps = (0, ALWAYS)
-        outputs, count = program.dense([(state[name], size) for name, size in sizes.items()], behavior.actor)
-        program.store("outputs", outputs, count)
-        program.all = True
+        feature = [(state[name], size) for name, size in sizes.items()]
+        self._foresee(feature)
+        program.steps = (0, LAST)  # at which nothing is done any more
+        program.of = "actor/"
+        outputs, count = program.dense(feature, behavior.actor)
+        program.store_new("actor/outputs", outputs, count)
+        program.of = None
         action = self._acted(outputs)
         embedded = program.dense([(action, self.size)], nn.Sequential(rssm.cell.action_in))[0]
         deter = moved(program, rssm, state["deter"], state["stoch"], embedded)
@@ -112,6 +123,17 @@ class NativeDreaming:
     def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[Behavior, str]]:
         """A copy of the behaviour dreams by itself."""
         return plainly, (self.behavior, "dreamt")
+
+    def _foresee(self, feature: list[tuple[int, int]]) -> None:
+        """What heads expect of every state, and of the critic what its loss needs."""
+        program = self.program
+        program.steps = (0, ALWAYS)
+        for number, head in enumerate(self.heads):
+            learns = head is self.behavior.critic
+            program.of = f"{number}/" if learns else None
+            columns = expectation(program, feature, head)
+            for name in ("expected", "outputs") if learns else ("expected",):
+                program.store_new(f"{number}/{name}", *columns[name])
 
     def _acted(self, outputs: int) -> int:
         """The columns of an action as the cell takes it, from those of the actor's outputs."""
@@ -139,55 +161,15 @@ class NativeDreaming:
         deter, stoch = features.split([rssm.deter, rssm.latent.size], -1)
         given = {"deter": deter[0], "stoch": stoch[0], "after_deter": deter[1:], "after_stoch": stoch[1:]}
         given |= {"draw": draws.contiguous(), "noise": noise.flatten(2).contiguous(), "action": actions}
-        kept = {name: first.new_empty(steps, rows, size) for name, size in self.program.remembered.items()}
-        outputs = first.new_empty(steps, rows, self.policy.outputs)
-        self.program.run(given | kept | {"outputs": outputs}, rows, steps)
-        flat = {name: each.flatten(0, 1) for name, each in kept.items()}
-        self.memory.put(self.behavior.actor, features.flatten(0, 1), outputs.flatten(0, 1), flat)
+        kept = {name: self._room(name, first, steps) for name in self.program.remembered}
+        self.program.run(given | kept, rows, steps + 1)
+        owners = {"actor/": self.behavior.actor} | {f"{number}/": head for number, head in enumerate(self.heads)}
+        for of, owner in owners.items():
+            found = {name.removeprefix(of): each.flatten(0, 1) for name, each in kept.items() if name.startswith(of)}
+            self.memory.put(owner, features.flatten(0, 1), found)
         return features, actions
 
-
-class NativeHead:
-    """Does what `NumberHead.pred` does, where no gradient is asked for."""
-
-    def __init__(self, head: NumberHead, memory: Memory | None = None) -> None:
-        """With a memory its outputs will be asked for again, with gradients."""
-        ours(head, NumberHead)
-        self.head, self.memory, output = head, memory, head.output
-        self.program = Program() if memory is None else Remembering()
-        program, width = self.program, next(head.parameters()).shape[1]
-        feature = program.load("feature", width)
-        column, size = program.dense([(feature, width)], nn.Sequential(head.body, head.linear))
-        if type(output) is TwoHot:
-            expected, room, edges = program.columns(1), program.columns(size), program.pointer(output.edges)
-            program.add(Kind.EXPECT, a=column, b=expected, c=room, k=size, weight=edges)
-        elif type(output) is Bernoulli:
-            expected = program.columns(1)
-            program.add(Kind.SIGMOID, a=column, b=expected, high=1.0)
-        elif type(output) is Normal:
-            expected = column
-        else:
-            raise Unfit(f"it has no {type(output).__name__}")
-        program.store("expected", expected, 1)
-        if memory is not None:
-            program.store("outputs", column, size)
-        program.finish()
-
-    def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[NumberHead, str]]:
-        """A copy of the head expects by itself."""
-        return plainly, (self.head, "pred")
-
-    def __call__(self, features: Tensor) -> Tensor:
-        """The expected number (...)."""
-        rows = features.reshape(-1, features.shape[-1]).contiguous()
-        if torch.is_grad_enabled() or len(rows) < FEW or features.dtype != torch.float32:
-            return type(self.head).pred(self.head, features)
-        expected, sizes = rows.new_empty(len(rows), 1), dict(self.program.remembered)
-        if self.memory is not None:
-            sizes["outputs"] = self.head.output.size
-        kept = {name: rows.new_empty(len(rows), size) for name, size in sizes.items()}
-        self.program.run({"feature": rows, "expected": expected} | kept, len(rows))
-        if self.memory is not None:
-            self.memory.put(self.head, rows, kept.pop("outputs"), kept)
-        found = expected.reshape(features.shape[:-1])
-        return symexp(found) if isinstance(self.head.output, TwoHot) and not self.head.output.raw else found
+    def _room(self, name: str, start: Tensor, steps: int) -> Tensor:
+        """Where what is remembered goes: the actor acts at all states but the last."""
+        times = steps if name.startswith("actor/") else steps + 1
+        return start.new_empty(times, len(start), self.program.remembered[name])

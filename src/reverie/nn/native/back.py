@@ -18,15 +18,18 @@ UNNEEDED = (Kind.LINEAR, Kind.DRAW)
 
 
 class Remembering(Program):
-    """A program that stores what its way back needs, as `kept0`, `kept1`, ..., until that is `all`."""
+    """A program that stores what the way back needs: `kept0`, `kept1`, ... of the layers that it is `of`, if any."""
 
-    all = False
+    of: str | None = ""
 
     def keep(self, column: int, count: int) -> None:
         """Store columns for the way back."""
-        if self.all:
-            return
-        name = f"kept{len(self.remembered)}"
+        if self.of is not None:
+            number = sum(name.startswith(f"{self.of}kept") for name in self.remembered)
+            self.store_new(f"{self.of}kept{number}", column, count)
+
+    def store_new(self, name: str, column: int, count: int) -> None:
+        """Store columns, for which a run brings the room."""
         self.remembered[name] = count
         self.store(name, column, count)
 

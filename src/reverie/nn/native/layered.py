@@ -46,9 +46,9 @@ class Layered:
 
     def run(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The outputs (B, n) at inputs (B, k), and what the way back needs."""
-        known = self.memory.take(self.owner, x)
-        if known is not None:
-            return known
+        known = self.memory.take(self.owner, x, "outputs")
+        if known:
+            return known["outputs"], {name: known[name] for name in self.there.remembered}
         outputs = x.new_empty(len(x), self.outputs)
         kept = {name: x.new_empty(len(x), size) for name, size in self.there.remembered.items()}
         self.there.run({"x": x, "y": outputs} | kept, len(x))

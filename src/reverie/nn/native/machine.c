@@ -10,7 +10,7 @@ enum {
 };
 
 typedef struct {
-    long kind, from, until; /* the steps at which it runs */
+    long kind, from, until; /* the steps at which it runs; below 0 `until` counts from their end */
     long a, b, c, d, e;     /* columns */
     long k, n, groups;      /* inputs, outputs, blocks of them */
     long in_step, out_step, add;
@@ -272,8 +272,10 @@ int run(const Op *ops, long count, Manner how, long begin, long end, long worker
         if (how.steps > 1 || first == begin) memset(strip, 0, bytes);
         for (long s = 0; s < how.steps; s++) {
             tile.step = how.backwards ? how.steps - 1 - s : s;
-            for (long i = 0; i < count; i++)
-                if (ops[i].from <= tile.step && tile.step < ops[i].until) run_op(ops + i, tile);
+            for (long i = 0; i < count; i++) {
+                long until = ops[i].until < 0 ? how.steps + ops[i].until : ops[i].until;
+                if (ops[i].from <= tile.step && tile.step < until) run_op(ops + i, tile);
+            }
         }
     }
     free(strip);

@@ -17,6 +17,8 @@ LANES = 16
 """Columns are laid out in multiples of this, as in machine.h."""
 ALWAYS = 1 << 40
 """More steps than there are."""
+LAST = -1
+"""The last step."""
 TILES = (12, 48)
 """The fewest and the most rows that go through all steps together."""
 CACHE = 1 << 19
@@ -207,7 +209,8 @@ class Program:
             raise ValueError(f"a program takes {', '.join(self.data)}, and not {', '.join(given)}")
         for name, tensor in given.items():
             op = array[self.data[name]]
-            right = tensor.shape in ((rows, op.k), (steps, rows, op.k)) and tensor.stride(-1) == 1
+            times = steps - 1 if op.until == LAST else steps
+            right = tensor.shape in ((rows, op.k), (times, rows, op.k)) and tensor.stride(-1) == 1
             if not right or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
                 raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of a program for {rows} rows")
             op.data, op.row_stride = tensor.data_ptr(), tensor.stride(-2)
