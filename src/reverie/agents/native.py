@@ -20,7 +20,7 @@ from ..nn.native.machine import Unfit, machine, ours, plainly
 from ..nn.native.memory import Memory
 from ..nn.native.program import ALWAYS, LAST, Kind
 from ..world.model import WorldModel
-from ..world.native import NativePrior, NativeScan, checked, drawn, moved
+from ..world.native import NativePrior, NativeScan, checked, drawn, moved, outputs
 from ..world.rssm import RSSM, State
 from .behavior import Behavior
 from .explorer import Explorer
@@ -106,12 +106,7 @@ class NativeDreaming:
         feature = [(state[name], size) for name, size in sizes.items()]
         self._foresee(feature)
         program.steps = (0, LAST)  # at which nothing is done any more
-        program.of = "actor/"
-        outputs, count = program.dense(feature, behavior.actor)
-        program.store_new("actor/outputs", outputs, count)
-        program.of = None
-        action = self._acted(outputs)
-        embedded = program.dense([(action, self.size)], nn.Sequential(rssm.cell.action_in))[0]
+        embedded = self._embedded(feature, rssm)
         deter = moved(program, rssm, state["deter"], state["stoch"], embedded)
         logits, _ = program.dense([(deter, rssm.deter)], nn.Sequential(rssm.prior_net, rssm.prior_out))
         stoch, _ = drawn(program, logits, (latent.groups, latent.classes), latent.unimix, "noise")
@@ -131,9 +126,23 @@ class NativeDreaming:
         for number, head in enumerate(self.heads):
             learns = head is self.behavior.critic
             program.of = f"{number}/" if learns else None
-            columns = expectation(program, feature, head)
-            for name in ("expected", "outputs") if learns else ("expected",):
-                program.store_new(f"{number}/{name}", *columns[name])
+            with program.scratch():
+                columns = expectation(program, feature, head)
+                for name in ("expected", "outputs") if learns else ("expected",):
+                    program.store_new(f"{number}/{name}", *columns[name])
+
+    def _embedded(self, feature: list[tuple[int, int]], rssm: RSSM) -> int:
+        """The columns of an action's share of the cell, and of the actor what its loss needs."""
+        program, layers = self.program, nn.Sequential(rssm.cell.action_in)
+        found = program.columns(outputs(layers))
+        with program.scratch():
+            program.of = "actor/"
+            column, count = program.dense(feature, self.behavior.actor)
+            program.store_new("actor/outputs", column, count)
+            program.of = None
+            embedded, count = program.dense([(self._acted(column), self.size)], layers)
+            program.add(Kind.COPY, a=embedded, b=found, k=count)
+        return found
 
     def _acted(self, outputs: int) -> int:
         """The columns of an action as the cell takes it, from those of the actor's outputs."""

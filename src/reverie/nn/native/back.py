@@ -56,6 +56,10 @@ class Recalling(Program):
         self.remembered[name] = count
         self.load(name, count, column)
 
+    def apart(self, column: int, size: int) -> int:
+        """Columns of their own, as the gradient of a norm needs what comes in and what goes out."""
+        return self.columns(size)
+
     def differentiate(self, ops: list[Op], shift: int, found: list[int], still: tuple[int, ...] = ()) -> None:
         """Add what takes gradients back through operations, the first ones of this program.
 

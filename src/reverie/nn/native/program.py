@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import IntEnum, auto
 from typing import Any
 
@@ -60,7 +62,7 @@ class Program:
     """Operations on the columns of rows, for every step of a sequence."""
 
     def __init__(self) -> None:
-        self.width = 0
+        self.width = self.widest = 0
         self.ops: list[Op] = []
         self.kept: list[tuple[Tensor, int]] = []
         """What operations point at, and where it lies."""
@@ -102,6 +104,17 @@ class Program:
         self.data[name] = len(self.ops)
         self.add(Kind.STORE, a=column, k=count)
 
+    def apart(self, column: int, size: int) -> int:
+        """Where a norm of columns goes: to their place, as nothing else reads what was there."""
+        return column
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        """Columns that are taken inside may be taken again after it: fewer stay in the cache better."""
+        before = self.width
+        yield
+        self.widest, self.width = max(self.widest, self.width), before
+
     def keep(self, column: int, count: int) -> None:
         """Say that the way back needs what products have put into these columns."""
 
@@ -139,8 +152,8 @@ class Program:
 
     def norm(self, column: int, size: int, norm: RMSNorm | nn.LayerNorm | None, active: bool) -> int:
         """The normalised columns, through SiLU if `active`."""
-        into = self.columns(size)
         self.keep(column, size)
+        into = self.apart(column, size)
         scale = torch.ones(size) if norm is None else norm.weight
         bias = norm.bias if isinstance(norm, nn.LayerNorm) else torch.zeros(size)
         self.add(
@@ -176,6 +189,7 @@ class Program:
         size = sum(weight.numel() for weight in self.weights.values())
         if size > MOST:
             raise Unfit(f"its {size:,} weights do not fit a cache")
+        self.width = max(self.width, self.widest)
         self.width += LANES * (self.width // LANES % 2 == 0)  # rows an even number of lines apart share a cache's sets
         self.library, self.array = machine(), (Op * len(self.ops))(*self.ops)
 
