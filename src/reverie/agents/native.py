@@ -14,11 +14,13 @@ from ..data.rows import Batch
 from ..nn.actions import bounded_normal
 from ..nn.heads import NumberHead
 from ..nn.native.back import Remembering
+from ..nn.native.entropy import NativeEntropy
 from ..nn.native.heads import NativeHead, expectation
 from ..nn.native.layered import Layered
 from ..nn.native.machine import Unfit, machine, ours, plainly
 from ..nn.native.memory import Memory
 from ..nn.native.program import ALWAYS, LAST, Kind
+from ..nn.outputs import TwoHot
 from ..world.model import WorldModel
 from ..world.native import NativePrior, NativeScan, checked, drawn, moved, outputs
 from ..world.rssm import RSSM, State
@@ -62,6 +64,8 @@ def nativize(world: WorldModel, behaviors: list[Behavior], memory: Memory) -> No
     for head in dict.fromkeys(head for behavior in behaviors for head in advisers(world, behavior)):
         _replace(head, "pred", partial(NativeHead, head, memory))
         _replace(head, "forward", partial(Layered, head, head.body, head.linear, memory=memory))
+        if isinstance(head.output, TwoHot):
+            _replace(head.output, "cross_entropy", partial(NativeEntropy, head.output))
     coders = [getattr(part, "dense", None) for part in (world.encoder, world.decoder, world.previous)]
     for layers in [*coders, *(behavior.actor for behavior in behaviors)]:
         if layers is not None:

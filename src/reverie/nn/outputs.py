@@ -138,12 +138,16 @@ class TwoHot(Number):
 
     def loss(self, x: Tensor, target: Tensor) -> Tensor:
         """Cross-entropy with the two-hot target (...)."""
-        return cross_entropy(x.float(), *self.spread(target))
+        return self.cross_entropy(x.float(), *self.spread(target))
 
     def loss_of_both(self, x: Tensor, target: Tensor, other: Tensor, scale: float) -> Tensor:
         """The loss of a target and, scaled, of another one (...), with the logits' softmax taken once."""
         (bins, shares), (further, others) = self.spread(target), self.spread(other)
-        return cross_entropy(x.float(), torch.cat([bins, further], -1), torch.cat([shares, scale * others], -1))
+        return self.cross_entropy(x.float(), torch.cat([bins, further], -1), torch.cat([shares, scale * others], -1))
+
+    def cross_entropy(self, x: Tensor, bins: Tensor, shares: Tensor) -> Tensor:
+        """Cross-entropy (...) of logits (..., K) with the shares (..., n) that some bins have."""
+        return cross_entropy(x, bins, shares)
 
     def spread(self, target: Tensor) -> tuple[Tensor, Tensor]:
         """The two bins that a target (...) falls on and its shares there (..., 2)."""

@@ -6,7 +6,7 @@
 
 enum {
     LINEAR, WEIGH, NORM, NORM_BACK, GATED, GATED_BACK, CLASSES, CLASSES_BACK, DRAW, RESET, LIMIT, NORMAL, EXPECT, SIGMOID,
-    LOAD, STORE, ADD, COPY
+    ENTROPY, ENTROPY_BACK, LOAD, STORE, ADD, COPY
 };
 
 typedef struct {
@@ -213,6 +213,25 @@ static void expect(const Op *op, float *row) {
     row[op->b] = mean;
 }
 
+/* a: logits, b: some classes, c: their shares, d: the cross-entropy, or its gradient if `back`. */
+INLINE void entropy(const Op *op, float *row, const int back) {
+    const float *x = row + op->a, *class = row + op->b, *share = row + op->c;
+    float *y = row + op->d, most = x[0], total = 0, weight = 0, loss = 0;
+    MAX(most) for (long i = 1; i < op->k; i++) most = x[i] > most ? x[i] : most;
+    APART for (long i = 0; i < op->k; i++) y[i] = power(x[i] - most);
+    SUM(total) for (long i = 0; i < op->k; i++) total += y[i];
+    for (long i = 0; i < op->n; i++) {
+        weight += share[i];
+        loss -= share[i] * (x[(long)class[i]] - most);
+    }
+    if (!back) {
+        y[0] = loss + weight * logarithm(total);
+        return;
+    }
+    for (long i = 0; i < op->k; i++) y[i] *= weight / total;
+    for (long i = 0; i < op->n; i++) y[(long)class[i]] -= share[i];
+}
+
 static void on_row(const Op *op, float *row, float *data) {
     float *a = row + op->a, *b = row + op->b;
     switch (op->kind) {
@@ -223,6 +242,8 @@ static void on_row(const Op *op, float *row, float *data) {
         case DRAW: draw(op, row); break;
         case NORMAL: normal(op, row); break;
         case EXPECT: expect(op, row); break;
+        case ENTROPY: entropy(op, row, 0); break;
+        case ENTROPY_BACK: entropy(op, row, 1); break;
         case SIGMOID: *b = op->high * sigmoid(*a); break;
         case RESET: for (long i = 0; i < op->k; i++) b[i] = row[op->c] > 0 ? 0 : a[i]; break;
         case LIMIT: for (long i = 0; i < op->k; i++) b[i] = a[i] / (fabsf(a[i]) > 1 ? fabsf(a[i]) : 1); break;

@@ -39,7 +39,7 @@ INLINE float power(float x) {
     return y * as_float((int)((unsigned)((int)whole + 127) << 23));
 }
 
-/* The natural logarithm of a positive number. */
+/* The natural logarithm of a positive number; what is not finite gives no number. */
 INLINE float logarithm(float x) {
     int bits;
     memcpy(&bits, &x, sizeof bits);
@@ -57,7 +57,7 @@ INLINE float logarithm(float x) {
     y = y * rest - 2.4999993993e-1f;
     y = y * rest + 3.3333331174e-1f;
     y = y * rest * square - whole * 2.12194440e-4f - 0.5f * square;
-    return rest + y + whole * 0.693359375f;
+    return rest + y + whole * 0.693359375f + 0.0f * x;
 }
 
 INLINE float sigmoid(float x) { return 1.0f / (1.0f + power(-x)); }

@@ -52,6 +52,8 @@ class Kind(IntEnum):
     NORMAL = auto()
     EXPECT = auto()
     SIGMOID = auto()
+    ENTROPY = auto()
+    ENTROPY_BACK = auto()
     LOAD = auto()
     STORE = auto()
     ADD = auto()
