@@ -66,8 +66,10 @@ class Program:
     def __init__(self) -> None:
         self.width = self.widest = 0
         self.ops: list[Op] = []
-        self.kept: list[tuple[Tensor, int]] = []
-        """What operations point at, and where it lies."""
+        self.kept: list[Tensor] = []
+        """What operations point at."""
+        self.places: dict[nn.Parameter, int] = {}
+        """Where parameters lie, which something else may move."""
         self.data: dict[str, int] = {}
         """Numbers of the operations that load or store what a run is given, by its name."""
         self.steps = (0, ALWAYS)
@@ -91,7 +93,9 @@ class Program:
         """Where a tensor's numbers lie, which must not move."""
         if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
             raise Unfit("it computes in float32 on a CPU alone")
-        self.kept.append((tensor, tensor.data_ptr()))
+        self.kept.append(tensor)
+        if isinstance(tensor, nn.Parameter):
+            self.places[tensor] = tensor.data_ptr()
         return tensor.data_ptr()
 
     def load(self, name: str, count: int, into: int | None = None) -> int:
@@ -231,6 +235,6 @@ class Program:
                 raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of a program for {rows} rows")
             op.data, op.row_stride = tensor.data_ptr(), tensor.stride(-2)
             op.step_stride = tensor.stride(0) if tensor.dim() == 3 else 0
-        if any(tensor.data_ptr() != place for tensor, place in self.kept):
+        if any(each.data_ptr() != place for each, place in self.places.items()):
             raise RuntimeError("weights have moved since their program was made: take --run.fast off")
         return array
