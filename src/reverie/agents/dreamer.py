@@ -55,7 +55,7 @@ class Dreamer(Filterer):
         """Replace functions by compiled ones or programs, and on a GPU updates and acting by captured graphs."""
         fast = manner(fast, self.device)
         if fast == "native":
-            native = Nativized(self.world, self.policies.values())
+            native = Nativized(self.world, self.policies.values(), self.steppers.values())
             self.updating = {name: partial(native, update) for name, update in self.updating.items()}
         if fast in ("compile", "shared"):
             hasten(self.world, self.policies.values(), self.steppers.values())

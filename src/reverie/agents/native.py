@@ -14,12 +14,14 @@ from ..data.rows import Batch
 from ..nn.actions import bounded_normal
 from ..nn.heads import NumberHead
 from ..nn.native.back import Remembering
+from ..nn.native.descent import NativeStep
 from ..nn.native.entropy import NativeEntropy
 from ..nn.native.heads import NativeHead, expectation
 from ..nn.native.layered import Layered
 from ..nn.native.machine import Unfit, machine, ours, plainly
 from ..nn.native.memory import Memory
 from ..nn.native.program import ALWAYS, LAST, Kind
+from ..nn.optim import Stepper
 from ..nn.outputs import TwoHot
 from ..world.model import WorldModel
 from ..world.native import NativePrior, NativeScan, checked, drawn, moved, outputs
@@ -37,25 +39,31 @@ class Nativized:
     They are made before the first update: whoever only acts waits for no compiler.
     """
 
-    def __init__(self, world: WorldModel, behaviors: Iterable[Behavior]) -> None:
-        self.world, self.behaviors, self.done, self.memory = world, list(behaviors), False, Memory()
+    def __init__(self, world: WorldModel, behaviors: Iterable[Behavior], steppers: Iterable[Stepper]) -> None:
+        self.world, self.behaviors, self.steppers = world, list(behaviors), list(steppers)
+        self.done, self.memory = False, Memory()
 
     def __call__(self, update: Calculation, rows: Batch) -> Batch:
         """What an update gives."""
         if not self.done:
             self.done = True
-            nativize(self.world, self.behaviors, self.memory)
+            self._nativize()
         with self.memory:
             return update(rows)
 
+    def _nativize(self) -> None:
+        try:
+            machine()
+        except Unfit as reason:
+            LOG.warning("updates run operation by operation, which is slower: %s", reason)
+            return
+        nativize(self.world, self.behaviors, self.memory)
+        for stepper in self.steppers:
+            _replace(stepper, "step", partial(NativeStep, stepper))
+
 
 def nativize(world: WorldModel, behaviors: list[Behavior], memory: Memory) -> None:
-    """Let the filter, dreams and what heads expect run as programs; what cannot runs as it is."""
-    try:
-        machine()
-    except Unfit as reason:
-        LOG.warning("updates run operation by operation, which is slower: %s", reason)
-        return
+    """Let layers, the filter, dreams and losses run as programs; what cannot runs as it is."""
     _replace(world.rssm, "scan", lambda: NativeScan(world.rssm))
     _replace(world.rssm, "prior", lambda: NativePrior(world.rssm))
     for behavior in behaviors:
@@ -86,7 +94,7 @@ def dreaming(world: WorldModel, behavior: Behavior, memory: Memory) -> NativeDre
         return NativeDreaming(world.rssm, behavior, [], memory)
 
 
-def _replace(owner: nn.Module, name: str, make: Callable[[], object]) -> None:
+def _replace(owner: object, name: str, make: Callable[[], object]) -> None:
     try:
         setattr(owner, name, make())
     except Unfit as reason:

@@ -224,3 +224,5 @@ int run(const Op *ops, long count, Manner how, long begin, long end, long worker
     free(strip);
     return 0;
 }
+
+#include "descent.h"

@@ -60,6 +60,7 @@ def machine() -> ctypes.CDLL:
     except (OSError, ValueError) as error:  # of files, or of words in CC
         raise Unfit(str(error)) from error
     found.prepare.argtypes = [ctypes.c_void_p, ctypes.c_long]
+    found.descend.argtypes = [ctypes.c_void_p]
     found.collect.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long]
     found.run.argtypes = [ctypes.c_void_p, ctypes.c_long, Manner, *[ctypes.c_long] * 3]
     return found

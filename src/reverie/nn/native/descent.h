@@ -1,0 +1,44 @@
+/* A step of an optimiser, as `Stepper.step` does it, in two passes over the numbers. */
+
+#define LEAST_LENGTH 1e-3f /* as in nn/optim.py */
+
+typedef struct {
+    float *flat, *gradient, *mean, *square;
+    const long *sizes; /* of the parameters, which lie one after the other */
+    long count;
+    float share, agc;           /* what is left of all gradients, and the most of one as a share of its parameter */
+    float by_mean, by_square;   /* how fast the averages move */
+    float mean_seen, size_seen; /* how much of them has been seen */
+    float rate, decay, eps;
+    long laprop;
+} Descent;
+
+/* What is left of a parameter's gradient. */
+static float left(const Descent *how, const float *flat, const float *gradient, long size) {
+    float length = 0, steep = 0;
+    if (how->agc <= 0) return how->share;
+    SUM(length, steep) for (long i = 0; i < size; i++) {
+        length += flat[i] * flat[i];
+        steep += gradient[i] * gradient[i];
+    }
+    length = sqrtf(length), steep = how->share * sqrtf(steep);
+    const float most = how->agc * (length > LEAST_LENGTH ? length : LEAST_LENGTH);
+    return how->share * (steep > most ? most / steep : 1);
+}
+
+void descend(const Descent *how) {
+    float *flat = how->flat, *gradient = how->gradient, *mean = how->mean, *square = how->square;
+    for (long p = 0; p < how->count; p++) {
+        const long size = how->sizes[p];
+        const float share = left(how, flat, gradient, size);
+        APART for (long i = 0; i < size; i++) {
+            const float each = share * gradient[i];
+            square[i] += how->by_square * (each * each - square[i]);
+            const float width = sqrtf(square[i] / how->size_seen) + how->eps;
+            mean[i] += how->by_mean * ((how->laprop ? each / width : each) - mean[i]);
+            const float change = mean[i] / (how->laprop ? how->mean_seen : how->mean_seen * width);
+            flat[i] = flat[i] * (1 - how->decay) - how->rate * change;
+        }
+        flat += size, gradient += size, mean += size, square += size;
+    }
+}
