@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import IntEnum, auto
+from functools import cache
 from typing import Any
 
 import torch
@@ -58,6 +60,12 @@ class Kind(IntEnum):
     STORE = auto()
     ADD = auto()
     COPY = auto()
+
+
+@cache
+def pool(workers: int, process: int) -> ThreadPoolExecutor:
+    """Threads that run C beside Python, in a process: one that was forked from it has none of them."""
+    return ThreadPoolExecutor(workers)
 
 
 class Program:
@@ -214,11 +222,8 @@ class Program:
         tile = min(share, max(TILES[0], min(TILES[1], CACHE // (4 * self.width) // 6 * 6)))
         fixed = (array, len(array), Manner(self.width, steps, int(backwards), tile))
         calls = [(*fixed, i * share, min((i + 1) * share, rows), i) for i in range(workers)]
-        if workers == 1:
-            failed = [self.library.run(*calls[0])]
-        else:
-            with ThreadPoolExecutor(workers) as pool:  # C runs beside Python
-                failed = list(pool.map(lambda call: self.library.run(*call), calls))
+        others = [pool(workers - 1, os.getpid()).submit(self.library.run, *call) for call in calls[1:]]
+        failed = [self.library.run(*calls[0]), *(other.result() for other in others)]
         if any(failed):
             raise MemoryError("no memory for a program of layers")
 
