@@ -186,7 +186,7 @@ TASKS: dict[str, tuple[str, Options]] = {
         | {
             "task": "toy_corridor", "run.steps": 8_000, "run.eval_every": 500, "run.save_every": 2_500,
             "run.eval_episodes": 4, "run.eval_envs": 4, "run.eval_videos": 0, "run.goal": 24.0,
-            "world.deter": 64, "behavior.gamma": 0.99, "behavior.horizon": 8, "behavior.entropy": 3e-3,
+            "world.deter": 64, "behavior.gamma": 0.99, "behavior.horizon": 8, "behavior.entropy": 3e-2,
             "behavior.starts": 4, "replay.batch": 32, "replay.length": 8, "replay.ratio": 128.0, "replay.warmup": 512,
             "optim.lr_end": 1.0,
         },
