@@ -10,7 +10,7 @@ from reverie.config.schema import Config
 
 
 def test_every_option_has_a_line_of_help():
-    assert not [name for name, option in options().items() if not option.help.endswith(".")]
+    assert not [name for name, option in options().items() if not option.help.endswith(".") or "  " in option.help]
 
 
 def test_configs_are_frozen():

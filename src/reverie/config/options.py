@@ -112,13 +112,13 @@ def _gather(kind: type, prefix: str, found: dict[str, Option]) -> None:
 
 
 def field_docs(kind: type) -> dict[str, str]:
-    """The string under each field of a dataclass, by field name."""
+    """The string under each field of a dataclass as one line, by field name."""
     body = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(body, ast.ClassDef)
     docs: dict[str, str] = {}
     for item, following in zip(body.body, body.body[1:]):
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and isinstance(following, ast.Expr):
-            docs[item.target.id] = str(ast.literal_eval(following.value))
+            docs[item.target.id] = " ".join(str(ast.literal_eval(following.value)).split())
     return docs
 
 
