@@ -8,6 +8,7 @@ def test_envs_lists_suites_and_checks_a_task(call):
     status, out, _ = call("envs", "--check", "toy_catch")
     assert status == 0
     assert "steps/s" in out
+    assert "from -1 to 1, by chance alone" in out
     assert "image" in out
     assert "is_first" in out
 

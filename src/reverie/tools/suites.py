@@ -130,11 +130,13 @@ def _actions(stream: RowStream) -> np.ndarray:
 
 
 def _speed(stream: RowStream, config: Config, seconds: float) -> list[str]:
-    steps = 0
+    steps, low, high = 0, np.inf, -np.inf
     ended: list[Episode] = []
     start = time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds:
-        stream.step(_actions(stream))
+        rows = stream.step(_actions(stream))
+        paid = rows["reward"][~rows["is_first"]]
+        low, high = min([low, *paid]), max([high, *paid])
         steps += stream.count
         ended += stream.finished
     rate, frames = steps / passed, frames_per_step(config.task, config.env)
@@ -143,6 +145,7 @@ def _speed(stream: RowStream, config: Config, seconds: float) -> list[str]:
     where += " in this process" if config.envs.backend == "serial" else f", backend {config.envs.backend}"
     return [
         f"speed         {rate:,.0f} steps/s, {rate * frames:,.0f} frames/s, {where}",
+        f"rewards       from {low:g} to {high:g}, by chance alone",
         f"checked       {steps:,} steps, {len(ended)} episodes: {f'{broken} broke' if broken else 'no fault found'}",
     ]
 
