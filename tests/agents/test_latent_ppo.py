@@ -11,6 +11,7 @@ import reverie
 from reverie.agents.latent_ppo import DreamPPO, LatentPPO
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
+from reverie.world.rssm import State
 
 OBSERVATION = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (3,), np.float32)})
 ACTIONS = {"discrete": spaces.Discrete(3), "continuous": spaces.Box(-3, 1, (2,), np.float32)}
@@ -194,6 +195,40 @@ def test_dreams_teach_the_actor_by_clipped_epochs():
     assert agent.learn_rollout(rows).updates == 0
 
 
+def test_values_of_real_and_of_dreamt_states_are_told():
+    agent = agent_of()
+    torch.nn.init.normal_(agent.behavior.critic.linear.weight)
+    rows = rollout_of(agent)
+    state, before = agent.generator.get_state(), weights(agent)
+    value = agent._imagined_value(rows["feature"].flatten(0, 1))
+    assert torch.equal(agent.generator.get_state(), state) and not changed(agent, before)
+    assert value == agent._imagined_value(rows["feature"].flatten(0, 1)) and value != 0
+    metrics = agent.learn_rollout(rows).metrics
+    assert metrics["train/real_value"].item() == pytest.approx(rows["value"][:-1].mean().item())
+    assert metrics["train/imagined_value"].isfinite() and metrics["train/imagined_value"] != metrics["train/real_value"]
+
+
+def test_a_broken_world_model_does_not_stop_what_real_rows_teach():
+    agent = agent_of()
+    rows = rollout_of(agent)
+    with torch.no_grad():
+        agent.world.rssm.prior_out.weight.fill_(torch.nan)
+    metrics = agent.learn_rollout(rows).metrics
+    assert metrics["train/ppo_skipped"] == 0 and metrics["train/policy_loss"].isfinite()
+
+
+def test_dreams_begin_at_real_states():
+    agent = agent_of(DreamPPO, behavior__horizon=4)
+    for critic in (agent.behavior.critic, agent.behavior.judge):
+        torch.nn.init.normal_(critic.linear.weight)
+    rows = rollout_of(agent)
+    start = agent.world.rssm.initial(5)
+    start = State(torch.randn(start.deter.shape), start.stoch)
+    torch.testing.assert_close(agent._dreamt(start)["value"][:5], agent.behavior.judge.pred(start.feature))
+    metrics = agent.learn_replay(windows_of(agent, rows)).metrics
+    assert metrics["train/real_value"].isfinite() and metrics["train/real_value"] != metrics["train/imagined_value"]
+
+
 def test_dreams_that_may_have_ended_weigh_less():
     agent = agent_of(DreamPPO, behavior__horizon=4)
     start = agent.world.rssm.initial(5)
@@ -210,3 +245,5 @@ def test_whole_runs_learn_and_resume(policy, tmp_path):
     outcome = reverie.train(config, resume=True, quiet=True)
     lines = [json.loads(line) for line in (outcome.logdir / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1]["step"] >= 300 and any("train/approx_kl" in line for line in lines)
+    learned = [line for line in lines if "train/approx_kl" in line]
+    assert all(line[f"train/{kind}_value"] is not None for line in learned for kind in ("real", "imagined"))

@@ -27,6 +27,9 @@ from .dreamer import Dreamer
 from .filterer import Memory
 from .lesson import Later, Told
 
+DREAMS, FORESIGHT = 16, 5
+"""Dreams that are looked at after a rollout, and their steps: few beside the rollout's own."""
+
 
 class WorldLearner(Dreamer):
     """A Dreamer whose replayed updates teach the world model alone; its actor and critic learn by clipped updates."""
@@ -89,7 +92,21 @@ class LatentPPO(WorldLearner):
             batch, rebuilt = self._trajectory(rows)
             metrics, updates = self.clipped.learn(batch, patient=False)
         metrics |= {"train/logp_reconstructed": rebuilt, "train/real_value": batch["value"].mean()}
-        return Learned(metrics, updates=updates)
+        return Learned(metrics | {"train/imagined_value": self._imagined_value(batch["feature"])}, updates=updates)
+
+    @torch.no_grad()
+    def _imagined_value(self, feature: Tensor) -> Tensor:
+        """The mean value of states dreamt from some of the features (B, F); the agent's generator stays as it is."""
+        state = self._state_of(feature[:: max(1, len(feature) // DREAMS)][:DREAMS])
+        rssm, behavior, shape = self.world.rssm, self.behavior, (FORESIGHT, len(state.deter))
+        generator = torch.Generator(self.device).manual_seed(0)
+        draws, noise = behavior.policy.noise(shape, generator), rssm.latent.noise(shape, generator)
+        dreamt = []
+        with self._precision():
+            for draw, shake in zip(draws, noise):
+                state = rssm.step(state, behavior(state.feature).sample(draw), shake)
+                dreamt.append(state.feature)
+            return behavior.critic.pred(torch.stack(dreamt)).mean()
 
     @torch.no_grad()
     def _trajectory(self, rows: Batch) -> tuple[Batch, Tensor]:
@@ -111,10 +128,13 @@ class LatentPPO(WorldLearner):
 
     def _last_value(self, rows: Batch, feature: Tensor, action: Tensor) -> Tensor:
         """The value at the last row, which has not been acted upon."""
-        before = State(*feature.split([self.world.config.deter, self.world.rssm.latent.size], -1))
+        before = self._state_of(feature)
         noise = self.world.rssm.latent.noise((len(feature),), self.generator)
         last = {key: rows[key][-1] for key in self.keys}
         return self.behavior.critic.pred(self.world.filter_step(before, action, last, noise).feature)
+
+    def _state_of(self, feature: Tensor) -> State:
+        return State(*feature.split([self.world.config.deter, self.world.rssm.latent.size], -1))
 
 
 class DreamPPO(WorldLearner):
@@ -124,9 +144,13 @@ class DreamPPO(WorldLearner):
         """Learn from dreams that begin at the states (B, T) of a window; metrics."""
         starts = self.behavior.config.starts
         late = State(*(part[:, -starts if starts else None :].detach() for part in state))
+        start = late.flat()
         with self._precision():
-            batch = self._dreamt(late.flat())
-            return self.clipped.learn(batch)[0] | {"train/imagined_value": batch["value"].mean()}
+            batch = self._dreamt(start)
+            metrics, _ = self.clipped.learn(batch)
+        value = batch["value"]  # dreams begin where rows were replayed, step by step from there
+        real = value[: len(start.deter)].mean()
+        return metrics | {"train/real_value": real, "train/imagined_value": value.mean()}
 
     @torch.no_grad()
     def _dreamt(self, start: State) -> Batch:
