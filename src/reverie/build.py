@@ -52,7 +52,9 @@ def make_logger(config: Config, folder: Path, parts: Parts, resume_step: int | N
         sinks.append(WandbSink(folder, config.log, flattened(config)))
     if not quiet:
         sinks.append(TerminalSink(config.task, config.run.steps, config.log.display, parts.opening))
-    return Logger(sinks, frames_per_step(config.task, config.env), choices(parts.stream.action_space))
+    return Logger(
+        sinks, frames_per_step(config.task, config.env), choices(parts.stream.action_space), parts.agent.family
+    )
 
 
 @dataclass

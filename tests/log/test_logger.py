@@ -223,7 +223,7 @@ def test_advice_reaches_sinks_that_listen_once():
         advise = None
 
     sink = Memory()
-    logger = Logger([sink, Deaf()])
+    logger = Logger([sink, Deaf()], family="ppo")
     for step in range(10):
         logger.add({"train/approx_kl": 0.2})
         logger.write(Counters(step=step, total=20))

@@ -19,6 +19,9 @@ Mode = Literal["train", "sample", "eval"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 
+Family = Literal["ppo", "dreamer", "on_policy_ppo", "imagined_ppo", "other"]
+"""How an agent learns, as far as its metrics tell of it: the last is anyone else's, of whom nothing is known."""
+
 
 @dataclass(frozen=True)
 class Learned:
@@ -47,6 +50,8 @@ def restore_random(generator: torch.Generator, state: Tensor) -> None:
 class Agent(nn.Module):
     """Acts on rows and learns from them."""
 
+    family: Family = "other"
+    """Whose metrics these are: advice and pages of diagnostics go by it."""
     generator: torch.Generator
     """What actions are drawn from; saved and restored with the agent."""
     rollout: int = 1

@@ -33,6 +33,7 @@ from .windows import refreshed
 class Dreamer(Filterer):
     """Learns from windows of the past."""
 
+    family = "dreamer"
     failed: Tensor
     skipped: Tensor
 

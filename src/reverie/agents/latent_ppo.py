@@ -63,6 +63,7 @@ class WorldLearner(Dreamer):
 class LatentPPO(WorldLearner):
     """Actor and critic learn from the newest rows, whose features are those they were acted upon with."""
 
+    family = "on_policy_ppo"
     on_policy = True
     transient = ("feature", "logp", "value")
 
@@ -139,6 +140,8 @@ class LatentPPO(WorldLearner):
 
 class DreamPPO(WorldLearner):
     """Actor and critic learn from dreams, by several epochs of clipped updates over each."""
+
+    family = "imagined_ppo"
 
     def _afterwards(self, state: State, window: Window) -> dict[str, Tensor]:
         """Learn from dreams that begin at the states (B, T) of a window; metrics."""

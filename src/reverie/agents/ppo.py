@@ -31,6 +31,7 @@ METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction",
 class PPO(Agent):
     """Learns from each rollout in several epochs of shuffled minibatches, then forgets it."""
 
+    family = "ppo"
     on_policy = True
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Advice on metrics: what a figure out of its usual range means and what to try.
+"""Advice on metrics: what a figure out of its usual range means and what to try, by how the agent learns.
 
 Thresholds of PPO: approx_kl stays below 0.05 (an early stop by `ppo.target_kl` is usually set at 0.01 to 0.015);
 clip_fraction is typically 0.1 to 0.3, above 0.5 the policy changes too fast, below 0.05 clipping does nothing; entropy
@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from ..agents.base import Family
+
 Scalars = Mapping[str, float]
 
 HIGH_KL, STOP_KL = 0.05, 0.015
@@ -26,30 +28,44 @@ LATE_VARIANCE = 0.5
 WARMED_UP, HALFWAY, NEAR_END = 0.1, 0.5, 0.8
 """Parts of a run: a critic needs a while, and a policy near the end may well be almost certain."""
 
+CLIPPED: tuple[Family, ...] = ("ppo", "on_policy_ppo", "imagined_ppo")
+"""Who learns by PPO's clipped updates. Others' policies may well be almost certain, and heed no option of PPO."""
+SKIPPING: tuple[Family, ...] = ("dreamer", "on_policy_ppo", "imagined_ppo")
+"""Who leaves out updates that are not finite."""
+
+REMEDIES: dict[Family, str] = {
+    "ppo": "longer rollouts, more epochs or a larger --ppo.value_scale",
+    "on_policy_ppo": "a longer --ppo.rollout, more --ppo.epochs or a larger --replay.ratio for better features",
+    "imagined_ppo": "more --ppo.epochs, or a shorter --behavior.horizon",
+}
+"""Of a critic that explains little; where actor and critic have optimisers of their own, a scale does nothing."""
+
 MUST_BE_FINITE = ("loss", "grad_norm", "entropy", "kl")
 
 
-def advice(scalars: Scalars, window: Sequence[Scalars] = (), actions: int | None = None) -> list[str]:
+def advice(scalars: Scalars, family: Family, window: Sequence[Scalars] = (), actions: int | None = None) -> list[str]:
     """Lines of advice on the metrics of one write, judged by their mean over it and the writes of `window` before.
 
     `actions` is the number of discrete actions, 0 for continuous ones, None where it is not known.
     """
-    return list(findings(scalars, window, actions).values())
+    return list(findings(scalars, family, window, actions).values())
 
 
-def findings(scalars: Scalars, window: Sequence[Scalars] = (), actions: int | None = None) -> dict[str, str]:
+def findings(
+    scalars: Scalars, family: Family, window: Sequence[Scalars] = (), actions: int | None = None
+) -> dict[str, str]:
     """Lines of advice by the name of what they are about."""
-    if broken := _not_finite(scalars):
+    if broken := _not_finite(scalars, family):
         return {"finite": broken}
+    if family not in CLIPPED:
+        return {}
     progress = scalars.get("time/progress", HALFWAY)
     recent = [*window, scalars]
-    if "train/skipped" in scalars:  # of Dreamer, whose entropy is often small and who has none of PPO's other figures
-        return {}
     found = {
-        "kl": _kl(_mean(recent, "train/approx_kl")),
+        "kl": _kl(_mean(recent, "train/approx_kl"), family),
         "clip": _clip(_mean(recent, "train/clip_fraction"), progress),
         "entropy": _entropy(_mean(recent, "train/entropy"), progress, actions),
-        "critic": _critic(_mean(recent, "train/explained_variance"), progress),
+        "critic": _critic(_mean(recent, "train/explained_variance"), progress, family),
     }
     return {name: line for name, line in found.items() if line}
 
@@ -57,8 +73,8 @@ def findings(scalars: Scalars, window: Sequence[Scalars] = (), actions: int | No
 class Adviser:
     """Advice over a run: on means of the last writes, and each piece once in `every` writes."""
 
-    def __init__(self, actions: int | None = None, every: int = 100, window: int = 5) -> None:
-        self._actions = actions
+    def __init__(self, family: Family, actions: int | None = None, every: int = 100, window: int = 5) -> None:
+        self._family, self._actions = family, actions
         self._every = every
         self._window: deque[Scalars] = deque(maxlen=window - 1)
         self._writes = 0
@@ -68,7 +84,7 @@ class Adviser:
         """What there is to say about this write that was not said a short while ago."""
         self._writes += 1
         patient = len(self._window) == self._window.maxlen  # one odd write is not worth a warning
-        found = findings(scalars, tuple(self._window), self._actions)
+        found = findings(scalars, self._family, tuple(self._window), self._actions)
         self._window.append(dict(scalars))
         due = [name for name in found if (patient or name == "finite") and self._due(name)]
         self._said.update(dict.fromkeys(due, self._writes))
@@ -83,7 +99,7 @@ def _mean(recent: Sequence[Scalars], name: str) -> float | None:
     return fmean(values) if values else None
 
 
-def _not_finite(scalars: Scalars) -> str:
+def _not_finite(scalars: Scalars, family: Family) -> str:
     bad = [
         name
         for name, value in scalars.items()
@@ -91,18 +107,20 @@ def _not_finite(scalars: Scalars) -> str:
     ]
     if not bad:
         return ""
-    if "train/skipped" in scalars:
-        return f"{', '.join(bad)} not finite: such updates are skipped; if they go on, lower --optim.model.lr"
+    if family in SKIPPING:
+        world = family == "dreamer" or any(name.startswith("world/") for name in bad)
+        rate = "--optim.model.lr" if world else "--ppo.lr"
+        return f"{', '.join(bad)} not finite: such updates are skipped; if they go on, lower {rate}"
     return f"{', '.join(bad)} not finite: training has diverged; go back to a checkpoint and lower the learning rate"
 
 
-def _kl(value: float | None) -> str:
+def _kl(value: float | None, family: Family) -> str:
     if value is None or value <= HIGH_KL:
         return ""
-    return (
-        f"approx_kl {value:.3f} is above {HIGH_KL}: the policy changes too fast; "
-        f"lower --ppo.lr or stop epochs early with --ppo.target_kl {STOP_KL}"
+    fewer = (
+        "make fewer --ppo.epochs" if family == "imagined_ppo" else f"stop epochs early with --ppo.target_kl {STOP_KL}"
     )
+    return f"approx_kl {value:.3f} is above {HIGH_KL}: the policy changes too fast; lower --ppo.lr or {fewer}"
 
 
 def _clip(value: float | None, progress: float) -> str:
@@ -128,7 +146,7 @@ def _entropy(value: float | None, progress: float, actions: int | None) -> str:
     return ""
 
 
-def _critic(value: float | None, progress: float) -> str:
+def _critic(value: float | None, progress: float, family: Family) -> str:
     if value is None:
         return ""
     if value < 0 and progress > WARMED_UP:
@@ -136,8 +154,5 @@ def _critic(value: float | None, progress: float) -> str:
             f"explained_variance {value:.2f} is below 0: the critic is worse than a constant; check reward scale and lr"
         )
     if value < LATE_VARIANCE and progress > HALFWAY:
-        return (
-            f"explained_variance {value:.2f} is below {LATE_VARIANCE}: advantages are noisy; "
-            "try longer rollouts, more epochs or a larger --ppo.value_scale"
-        )
+        return f"explained_variance {value:.2f} is below {LATE_VARIANCE}: advantages are noisy; try {REMEDIES[family]}"
     return ""

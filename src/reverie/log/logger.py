@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor
 
+from ..agents.base import Family
 from ..data.counters import Counters
 from ..data.rows import Episode
 from .advice import Adviser
@@ -41,7 +42,7 @@ class AdvisedSink(Protocol):
 class Logger:
     """Metrics, episodes and videos between two writes.
 
-    `actions` is the number of discrete actions (0 for continuous ones), which advice on the entropy needs.
+    Advice needs to know the number of discrete `actions` (0 for continuous ones) and the `family` of the agent.
     """
 
     def __init__(
@@ -49,13 +50,14 @@ class Logger:
         sinks: Sequence[Sink],
         frames_per_step: int = 1,
         actions: int | None = None,
+        family: Family = "other",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._sinks = list(sinks)
         self._frames_per_step = frames_per_step
         self._means = Means()
         self._pace = Pace(clock)
-        self._adviser = Adviser(actions)
+        self._adviser = Adviser(family, actions)
         self._episodes: list[Episode] = []
         self._videos: dict[str, np.ndarray] = {}
         self.meter = EpisodeMeter()
