@@ -45,7 +45,7 @@ def make_logger(config: Config, folder: Path, parts: Parts, resume_step: int | N
     """The logger with the sinks that the configuration asks for."""
     sinks: list[Sink] = [JsonlSink(folder / "metrics.jsonl", resume_step), VideosSink(folder / "videos")]
     if config.log.tensorboard:
-        sinks.append(TensorBoardSink(folder, resume_step, (folder / store.NAME).read_text()))
+        sinks.append(TensorBoardSink(folder, resume_step, (folder / store.NAME).read_text(), parts.agent.family))
     if config.log.mlflow and not ranks.number():  # the others' episodes go into the first one's run
         sinks.append(MlflowSink(folder, config.log, flattened(config)))
     if config.log.wandb:

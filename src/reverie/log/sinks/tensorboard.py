@@ -9,23 +9,30 @@ import numpy as np
 from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 
+from ...agents.base import Family
 from ..disk import writing
 from ..video import Clip
+from .pages import layout
 
 
 class TensorBoardSink:
-    """Scalars, videos as animated images, the configuration and advice as text.
+    """Scalars, a page that shows those of an agent's family together, videos as animated images, the configuration and
+    advice as text.
 
     A resumed run tells TensorBoard to forget what lies after its checkpoint.
     """
 
-    def __init__(self, folder: Path, resume_step: int | None = None, config: str = "") -> None:
+    def __init__(
+        self, folder: Path, resume_step: int | None = None, config: str = "", family: Family = "other"
+    ) -> None:
         self._folder = folder
         purge = None if resume_step is None else resume_step + 1
         with writing(folder):
             self._writer: SummaryWriter | None = SummaryWriter(str(folder), purge_step=purge, flush_secs=10)
             if config:
                 self._writer.add_text("config", f"```\n{config}\n```", resume_step or 0)
+            if page := layout(family):
+                self._writer.add_custom_scalars(page)
 
     def write(self, step: int, scalars: dict[str, float], videos: dict[str, np.ndarray]) -> None:
         """Queue events; they reach the disk within ten seconds."""
