@@ -108,7 +108,7 @@ def test_published_scores_stand_beside_runs_of_their_task(call, tmp_path):
     written(tmp_path / "cart", lines("eval/mean_return", [1, 2]), task="gym_CartPole-v1")
     arguments = panels.PlotArguments(logdir=(str(tmp_path),))
     cart, pong = panels.chart(records([tmp_path]), arguments).panels
-    assert [each.method for each in pong.references] == ["DreamerV3, published"] and not cart.references
+    assert [each.method for each in pong.references] == ["DreamerV3, published (Atari-100k)"] and not cart.references
     assert pong.frames_per_step == 4
     for x, extra in (("steps", []), ("frames", []), ("steps", ["--published", "none"])):
         out = tmp_path / "a.svg"
@@ -128,7 +128,7 @@ def test_published_scores_of_all_runs_of_a_panel_stand_there_once(tmp_path):
 def test_published_levels_stand_where_runs_are_much_shorter(call, tmp_path):
     written(tmp_path / "run", lines("eval/mean_return", [-21.0, -21.0], 4), task="atari_pong")
     call("plot", str(tmp_path), "--out", str(tmp_path / "a.svg"))
-    assert "DreamerV3, published: -4.9 at 400,000 frames" in (tmp_path / "a.svg").read_text()
+    assert "DreamerV3, published (Atari-100k): -4.9 at 400,000 frames" in (tmp_path / "a.svg").read_text()
 
 
 def test_scores_of_the_readers_own(call, runs, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from reverie.config.errors import UserError
 from reverie.config.options import flattened, replaced
+from reverie.config.presets import stacked
 from reverie.config.schema import Config
 from reverie.tools.published import TABLE, from_file, known
 
@@ -16,13 +17,24 @@ def of_task(**options):
 
 
 def test_the_table_knows_tasks_and_their_observations():
-    (pong,) = of_task(task="atari_pong")
+    (pong,) = of_task(task="atari_pong", run__steps=100_000)
     assert pong.series[0].x[-1] == 400e3 and pong.series[0].y[-1] == -4.9
     (vision,) = of_task(task="dmc_walker_walk", env__dmc__observation="vision")
     (proprio,) = of_task(task="dmc_walker_walk", env__dmc__observation="proprio")
     assert vision.series[0].x[-1] == 1e6 and proprio.series[0].x[-1] == 500e3
     assert of_task(task="gym_CartPole-v1") == []
     assert all(each.source for several in TABLE.values() for each in several)
+
+
+def test_scores_of_atari_are_for_runs_of_their_protocol():
+    known_of = {
+        preset: known(flattened(stacked([preset]))) for preset in ("atari100k", "atari", "atari_ppo", "dmc_vision")
+    }
+    assert known_of["atari"] == known_of["atari_ppo"] == [] and known_of["dmc_vision"]
+    assert "Atari-100k" in known_of["atari100k"][0].method
+    near = {"task": "atari_pong", "run__steps": 100_000}
+    assert of_task(**near) and not of_task(**near, env__atari__sticky=0.25)
+    assert of_task(**near, env__repeat=1) and not of_task(**near | {"run__steps": 1_000_000})
 
 
 def test_scores_in_json_are_read_by_task_and_method(tmp_path):

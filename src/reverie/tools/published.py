@@ -14,6 +14,10 @@ from ..config.errors import UserError
 from .curves import Series, made
 
 V3 = "Hafner et al. 2023, github.com/danijar/dreamerv3, scores"
+ATARI100K, ATARI_REPEAT = 400e3, 4
+"""Frames of 100,000 steps of Atari, and those of a step."""
+FAR = 5
+"""Runs of more than so many times those frames are of another protocol."""
 CRAFTER = "github.com/danijar/crafter, scoreboard"
 
 
@@ -35,10 +39,15 @@ def _v3(quarter: float, half: float, whole: float, frames: float) -> Published:
     return _scores("DreamerV3, published", V3, {frames / 4: quarter, frames / 2: half, frames: whole})
 
 
+def _atari100k(quarter: float, half: float, whole: float) -> Published:
+    """The same at 100,000 steps of Atari."""
+    return replace(_v3(quarter, half, whole, ATARI100K), method="DreamerV3, published (Atari-100k)")
+
+
 TABLE: dict[str, list[Published]] = {
-    "atari_pong": [_v3(-20.6, -13.4, -4.9, 400e3)],
-    "atari_boxing": [_v3(30.6, 50.9, 79.7, 400e3)],
-    "atari_breakout": [_v3(4.7, 5.7, 8.9, 400e3)],
+    "atari_pong": [_atari100k(-20.6, -13.4, -4.9)],
+    "atari_boxing": [_atari100k(30.6, 50.9, 79.7)],
+    "atari_breakout": [_atari100k(4.7, 5.7, 8.9)],
     "dmc_walker_walk proprio": [_v3(603, 876, 925, 500e3)],
     "dmc_cartpole_swingup proprio": [_v3(534, 817, 853, 500e3)],
     "dmc_cheetah_run proprio": [_v3(344, 465, 614, 500e3)],
@@ -51,17 +60,25 @@ TABLE: dict[str, list[Published]] = {
     ],
 }
 """Returns of training episodes (sampled actions), means over seeds of the last twentieth of the budget before each
-point; by task, of DeepMind Control with the observation. Atari is Atari-100k: 400K frames."""
+point; by task, of DeepMind Control with the observation."""
 
 
 def known(options: dict[str, Any]) -> list[Published]:
-    """What the table has for a run with these options."""
+    """What the table has for a run with these options, by the protocol of that run."""
     task = str(options["task"])
+    if task.startswith("atari_") and not is_atari100k(options):
+        return []
     if not task.startswith("dmc_"):
         return TABLE.get(task, [])
     observation = options["env.dmc.observation"]
     found = TABLE.get(f"{task} {observation}", [])
     return [replace(each, method=f"{each.method} ({observation})") for each in found]
+
+
+def is_atari100k(options: dict[str, Any]) -> bool:
+    """Whether a run on Atari is like those of Atari-100k: no sticky actions, and a budget of that order."""
+    frames = options["run.steps"] * (options["env.repeat"] or ATARI_REPEAT)
+    return not options["env.atari.sticky"] and frames <= FAR * ATARI100K
 
 
 def from_file(path: Path, task: str) -> list[Published]:
