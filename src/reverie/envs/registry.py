@@ -68,11 +68,6 @@ class Suite:
         return [*self.missing(), *programs[:1]]
 
 
-def obtained(command: str) -> str:
-    """How to get a suite: with all the others, or by a command of its own."""
-    return f"make setup-suites, or {command}, in the checkout of Reverie"
-
-
 def extra(name: str) -> str:
     """How to get a suite that an extra of the package installs."""
     return f"pip install 'reverie[{name}]' (in a checkout: make setup-suites, or pip install -e '.[{name}]')"

@@ -15,13 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from ...config.errors import UserError
-from ..registry import obtained
 
 A, B, SELECT, START, UP, DOWN, LEFT, RIGHT = (1 << bit for bit in range(8))
 """Buttons of the controller, to be added up."""
 
 RAM_SIZE = 0x800
-INSTALL = obtained("pip install --no-deps -r requirements/mario.txt")
+INSTALL = (
+    "pip install --no-deps nes-py==8.2.1 gym-super-mario-bros==7.4.0, with a C++ compiler "
+    "(in a checkout: make setup-suites, or pip install --no-deps -r requirements/mario.txt)"
+)
 
 
 def package_folder(name: str) -> Path:
