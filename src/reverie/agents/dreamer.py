@@ -21,7 +21,7 @@ from ..nn.graph import Graphed
 from ..nn.optim import Stepper
 from ..world.model import Seen, Window
 from ..world.rssm import State
-from .base import Learned, restore_random
+from .base import Family, Learned, restore_random
 from .behavior import between
 from .compiled import hasten, manner, persist
 from .filterer import Calculation, Filterer, Memory
@@ -33,7 +33,7 @@ from .windows import refreshed
 class Dreamer(Filterer):
     """Learns from windows of the past."""
 
-    family = "dreamer"
+    family: Family = "dreamer"
     failed: Tensor
     skipped: Tensor
 
