@@ -1,4 +1,5 @@
 import io
+import time
 
 import numpy as np
 from PIL import Image
@@ -38,6 +39,7 @@ def test_a_resumed_run_replaces_what_lay_after_its_checkpoint(tmp_path):
     for step in (10, 20, 30):
         first.write(step, {"loss": 1.0}, {})
     first.close()
+    time.sleep(1.1)  # files are read by name, and names count seconds
     second = TensorBoardSink(tmp_path, resume_step=20)
     second.write(25, {"loss": 2.0}, {})
     second.close()
