@@ -64,6 +64,19 @@ def test_a_glance_is_drawn_evenly_and_anew_after_every_update(tmp_path):
     assert not torch.equal(batch["index"], run.rehearsal.glance()["index"])
 
 
+@pytest.mark.parametrize("policy", ["imagined", "on_policy_ppo", "imagined_ppo"])
+def test_a_model_full_of_nan_is_still_filmed(tmp_path, policy):
+    run = rounds(tmp_path / "run", STARTS["stored"] | {"agent.policy": policy, "run.eval_every": 0}, 60)
+    assert not list((tmp_path / "run").glob("videos/*"))
+    with torch.no_grad():
+        for weights in run.agent.parameters():
+            weights.fill_(torch.nan)
+    shown = []
+    run.logger.video = lambda name, frames, fps: shown.append(frames)
+    run.report()
+    assert len(shown) == 1 and shown[0].dtype == "uint8" and shown[0].std() > 0
+
+
 def test_nothing_is_reported_before_learning_begins_nor_without_videos_any_video(tmp_path):
     run = rounds(tmp_path / "early", {"replay.warmup": 100_000}, 20)
     assert run.rehearsal.glance() is None
