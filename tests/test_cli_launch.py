@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 import torch
 
 import reverie
@@ -39,6 +40,22 @@ def test_a_launched_run_is_trained_evaluated_and_labelled(tmp_path):
     subprocess.run([sys.executable, "-m", "reverie", *more], check=True, capture_output=True)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert "eval/mean_return" in lines[-1], "without a launcher it evaluates itself"
+
+
+def test_evaluations_of_a_follower_reach_mlflow_and_wandb_in_the_run_s_own_runs(tmp_path, call, monkeypatch):
+    pytest.importorskip("mlflow")
+    pytest.importorskip("wandb")
+    monkeypatch.setattr("os.nice", lambda increment: 0)
+    sinks = ["--log.mlflow", "True", "--log.wandb", "True", "--log.wandb_mode", "offline"]
+    words = [*OPTIONS[:3], *sinks, "--run.eval_apart", "True", "--run.eval_videos", "0", "--logdir", str(tmp_path)]
+    for command in (["train", *words], ["eval", "--follow", "--logdir", str(tmp_path)]):
+        assert call(*command)[0] == 0
+    assert len(list(tmp_path.glob("mlruns/*/*/metrics/eval/mean_return"))) == 1
+    assert len(list(tmp_path.glob("mlruns/*/*/params"))) == 1
+    name = (tmp_path / "wandb_run.txt").read_text().strip()
+    stored = list(tmp_path.glob(f"wandb/offline-run-*/run-{name}.wandb"))
+    assert any(b"eval/mean_return" in each.read_bytes() for each in stored)
+    assert len(stored) == len(list(tmp_path.glob("wandb/offline-run-*")))
 
 
 def test_following_a_run_that_evaluates_itself_is_refused(trained, call):
