@@ -1,6 +1,7 @@
 """Learner, generators and evaluator from one command."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -40,6 +41,29 @@ def test_a_launched_run_is_trained_evaluated_and_labelled(tmp_path):
     subprocess.run([sys.executable, "-m", "reverie", *more], check=True, capture_output=True)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert "eval/mean_return" in lines[-1], "without a launcher it evaluates itself"
+
+
+LOUD = """
+import sys, time
+from gymnasium.envs.classic_control import CartPoleEnv
+class Loud(CartPoleEnv):
+    def reset(self, **options):
+        sys.stdout.write("begins ")
+        sys.stdout.flush()
+        time.sleep(0.01)
+        print("anew")
+        return super().reset(**options)
+"""
+
+
+def test_generators_speak_in_whole_lines_with_their_number(tmp_path, monkeypatch):
+    (tmp_path / "loud.py").write_text(LOUD)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with launch(tmp_path / "run", "--task", "loud:Loud", "--run.eval_every", "0", "--run.eval_at_end", "False") as run:
+        lines = run.stdout.read().splitlines()
+    assert run.returncode == 0, lines
+    said = {line for line in lines if "begins" in line or "anew" in line}
+    assert said == {"[generator 0] begins anew", "[generator 1] begins anew"}
 
 
 def test_evaluations_of_a_follower_reach_mlflow_and_wandb_in_the_run_s_own_runs(tmp_path, call, monkeypatch):

@@ -31,8 +31,8 @@ BROKEN = (EOFError, BrokenPipeError, ConnectionResetError)
 """How it shows that the other end of a pipe is gone."""
 ATTEMPTS, PAUSE = 4, 0.5
 """How often the process that forks is started for one generator, and seconds between, more each time."""
-FILES = 3
-"""Files that a generator is given: its end of a pipe, its slots, the weights."""
+FILES = 4
+"""Files that a generator is given: its end of a pipe, its slots, the weights, where it prints."""
 
 Serve = Callable[[Connection, Any, list[int]], None]
 """What a generator does with its pipe, its orders and the other files."""
