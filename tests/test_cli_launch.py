@@ -105,4 +105,5 @@ def test_a_launched_run_stops_at_ctrl_c_with_everything_saved(tmp_path):
         process.send_signal(signal.SIGINT)
         out = process.stdout.read()
     assert process.returncode == 0 and "saved" in out, out
+    assert f"launch --resume --logdir {tmp_path / 'run'}" in out and "train --resume" not in out
     assert (tmp_path / "run" / "checkpoints" / "latest.pt").exists() and not in_use(tmp_path / "run")
