@@ -1,11 +1,13 @@
 """Learner, generators and evaluator from one command."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 
+import pytest
 import torch
 
 import reverie
@@ -41,6 +43,45 @@ def test_a_launched_run_is_trained_evaluated_and_labelled(tmp_path):
     assert "eval/mean_return" in lines[-1], "without a launcher it evaluates itself"
 
 
+LOUD = """
+import sys, time
+from gymnasium.envs.classic_control import CartPoleEnv
+class Loud(CartPoleEnv):
+    def reset(self, **options):
+        sys.stdout.write("begins ")
+        sys.stdout.flush()
+        time.sleep(0.01)
+        print("anew")
+        return super().reset(**options)
+"""
+
+
+def test_generators_speak_in_whole_lines_with_their_number(tmp_path, monkeypatch):
+    (tmp_path / "loud.py").write_text(LOUD)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with launch(tmp_path / "run", "--task", "loud:Loud", "--run.eval_every", "0", "--run.eval_at_end", "False") as run:
+        lines = run.stdout.read().splitlines()
+    assert run.returncode == 0, lines
+    said = {line for line in lines if "begins" in line or "anew" in line}
+    assert said == {"[generator 0] begins anew", "[generator 1] begins anew"}
+
+
+def test_evaluations_of_a_follower_reach_mlflow_and_wandb_in_the_run_s_own_runs(tmp_path, call, monkeypatch):
+    pytest.importorskip("mlflow")
+    pytest.importorskip("wandb")
+    monkeypatch.setattr("os.nice", lambda increment: 0)
+    sinks = ["--log.mlflow", "True", "--log.wandb", "True", "--log.wandb_mode", "offline"]
+    words = [*OPTIONS[:3], *sinks, "--run.eval_apart", "True", "--run.eval_videos", "0", "--logdir", str(tmp_path)]
+    for command in (["train", *words], ["eval", "--follow", "--logdir", str(tmp_path)]):
+        assert call(*command)[0] == 0
+    assert len(list(tmp_path.glob("mlruns/*/*/metrics/eval/mean_return"))) == 1
+    assert len(list(tmp_path.glob("mlruns/*/*/params"))) == 1
+    name = (tmp_path / "wandb_run.txt").read_text().strip()
+    stored = list(tmp_path.glob(f"wandb/offline-run-*/run-{name}.wandb"))
+    assert any(b"eval/mean_return" in each.read_bytes() for each in stored)
+    assert len(stored) == len(list(tmp_path.glob("wandb/offline-run-*")))
+
+
 def test_following_a_run_that_evaluates_itself_is_refused(trained, call):
     status, _, err = call("eval", "--follow", "--logdir", str(trained))
     assert status == 2 and "evaluates itself" in err
@@ -64,4 +105,5 @@ def test_a_launched_run_stops_at_ctrl_c_with_everything_saved(tmp_path):
         process.send_signal(signal.SIGINT)
         out = process.stdout.read()
     assert process.returncode == 0 and "saved" in out, out
+    assert f"launch --resume --logdir {tmp_path / 'run'}" in out and "train --resume" not in out
     assert (tmp_path / "run" / "checkpoints" / "latest.pt").exists() and not in_use(tmp_path / "run")

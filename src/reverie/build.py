@@ -25,6 +25,7 @@ from .envs.rows import RowStream
 from .log.logger import Logger, Sink
 from .log.sinks.jsonl import JsonlSink
 from .log.sinks.mlflow import MlflowSink
+from .log.sinks.relay import RelaySink
 from .log.sinks.tensorboard import TensorBoardSink
 from .log.sinks.terminal import TerminalSink
 from .log.sinks.videos import VideosSink
@@ -49,7 +50,8 @@ def make_logger(config: Config, folder: Path, parts: Parts, resume_step: int | N
     if config.log.mlflow and not ranks.number():  # the others' episodes go into the first one's run
         sinks.append(MlflowSink(folder, config.log, flattened(config)))
     if config.log.wandb:
-        sinks.append(WandbSink(folder, config.log, flattened(config)))
+        wandb = WandbSink(folder, config.log, flattened(config))
+        sinks.append(RelaySink(wandb, folder) if config.run.eval_apart else wandb)
     if not quiet:
         sinks.append(TerminalSink(config.task, config.run.steps, config.log.display, parts.opening))
     return Logger(

@@ -16,6 +16,8 @@ from .agents.base import Mode
 from .config.schema import Config
 from .log.logger import Sink
 from .log.sinks.jsonl import GuestSink, evaluated_steps
+from .log.sinks.mlflow import MlflowGuest
+from .log.sinks.relay import pass_on_rest
 from .log.sinks.tensorboard import TensorBoardSink
 from .log.sinks.videos import VideosSink
 from .log.video import Clip, reel
@@ -40,8 +42,7 @@ def follow(config: Config, folder: Path) -> Iterator[tuple[int, dict[str, float]
     evaluator = Evaluator(
         make_stream(config, False, min(run.eval_envs, run.eval_episodes)), device, run.eval_episodes, run.eval_videos
     )
-    sinks: list[Sink] = [GuestSink(folder / "metrics.jsonl"), VideosSink(folder / "videos")]
-    sinks += [TensorBoardSink(folder / "evaluator")] if config.log.tensorboard else []
+    sinks: list[Sink] = []
     try:
         agent = make_agent(uncompiled(config), *evaluator.stream.spaces, device)
         mode: Mode = "sample" if run.eval_stochastic else "eval"
@@ -55,6 +56,7 @@ def follow(config: Config, folder: Path) -> Iterator[tuple[int, dict[str, float]
             if better:
                 best = figures["mean_return"]
                 checkpoint.save(path.with_name("best.pt"), saved | {"best": best})
+            sinks = sinks or make_sinks(config, folder)
             write(sinks, saved["counters"], result)
             yield saved["counters"]["step"], figures, better
             if run.goal is not None and figures["mean_return"] >= run.goal:
@@ -63,6 +65,19 @@ def follow(config: Config, folder: Path) -> Iterator[tuple[int, dict[str, float]
         evaluator.close()
         for sink in sinks:
             sink.close()
+        if config.log.wandb and not in_use(folder):
+            pass_on_rest(folder, config.log)
+
+
+def make_sinks(config: Config, folder: Path) -> list[Sink]:
+    """Where evaluations go: beside what the run writes, which has begun with it once there is a candidate.
+
+    W&B takes one writer at a time: the run itself passes them on, see `log.sinks.relay`.
+    """
+    sinks: list[Sink] = [GuestSink(folder / "metrics.jsonl"), VideosSink(folder / "videos")]
+    sinks += [TensorBoardSink(folder / "evaluator")] if config.log.tensorboard else []
+    sinks += [MlflowGuest(folder, config.log)] if config.log.mlflow else []
+    return sinks
 
 
 def candidates(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -49,6 +49,28 @@ def test_numbers_that_cannot_be_drawn_do_no_harm(bad):
     assert chart(curve, np.zeros(4, bool), (low, high), SIZE, 4).shape == (4, 40, 80, 3)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_there_are_gaps_where_a_truth_or_a_dream_has_no_number(bad):
+    values = np.linspace(0, 1, 10)
+    torn = np.where((values > 0.4) & (values < 0.8), bad, values)
+    span = limits([Curve("x", torn, torn)])
+    assert span == (0.0, 1.0)
+    for curve, colour in ((Curve("x", torn, np.zeros(10)), TRUTH), (Curve("x", np.zeros(10), torn), DREAMT)):
+        frames = chart(curve, np.zeros(10, bool), span, SIZE, 10)
+        columns = set(places(frames[-1][:30], colour)[:, 1])
+        assert columns & set(range(28)) and columns & set(range(60, 80)) and not columns & set(range(33, 55))
+        assert not len(places(frames[6][:10], colour))  # nor a dot while it lasts
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_the_scale_of_what_has_no_number_at_all_can_be_written(bad):
+    for truth, dreamt in ((bad, bad), (bad, 3.0), (3.0, bad)):
+        span = limits([Curve("x", np.full(4, truth), np.full(4, dreamt))], least=0.1)
+        middle = 3.0 if 3.0 in (truth, dreamt) else 0.0
+        assert span == pytest.approx((middle - 0.05, middle + 0.05))
+        assert axis("x", span, 90, 40).shape == (40, 90, 3)
+
+
 def test_one_step_can_be_drawn():
     assert chart(Curve("x", np.zeros(1), np.ones(1)), EYES[:1], (0.0, 1.0), SIZE, 1).shape == (1, 40, 80, 3)
 

@@ -136,3 +136,14 @@ def test_colours_of_border_and_curves_survive_the_palette_of_a_gif():
             shown = np.asarray(gif.convert("RGB"))
             assert shown.shape == frames.shape[1:]
             assert close(shown, colour, 24).mean() > 0.01
+
+
+def test_entries_without_numbers_are_shown_last_and_images_without_any_are_black():
+    dull = np.random.default_rng(0).normal(size=(8, 9))
+    dull[:, :4] = np.nan
+    bright = scene_of(entries=9, images=0)
+    torn = Scene(bright.seen, {}, {"vector": (dull, dull)}, bright.numbers)
+    assert [curve.name for curve in chosen([torn])[0][:-3]] == ["vector 3", *(f"vector {i}" for i in range(4, 9))]
+    image = torch.full((1, 2, 4, 4, 3), torch.nan)
+    dream = Dream(torch.ones(1, 2, dtype=torch.bool), {"image": Pair(torch.ones_like(image), image)}, {}, {})
+    assert not scenes(dream)[0].images["image"][1].any()

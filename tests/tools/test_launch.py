@@ -39,6 +39,11 @@ def test_both_end_by_themselves():
     assert status == 0 and sorted(lines) == ["[evaluator] 2", "[evaluator] 3", "[learner] 1"]
 
 
+def test_what_a_learner_repeats_of_its_generators_has_their_label():
+    lines, _ = led("print('[generator 12] a  ', '[generator 0] ', '[generator x] b', sep=chr(10))", "")
+    assert lines == ["[generator 12] a", "[generator 0] ", "[learner] [generator x] b"]
+
+
 def test_an_evaluator_that_fails_lets_the_learner_save():
     lines, status = led(SAVES, "import time; time.sleep(0.5); raise SystemExit(3)")
     assert status == 3 and "[learner] saved at SIGTERM" in lines

@@ -64,6 +64,28 @@ def test_a_glance_is_drawn_evenly_and_anew_after_every_update(tmp_path):
     assert not torch.equal(batch["index"], run.rehearsal.glance()["index"])
 
 
+def test_dreams_are_reported_where_evaluations_are_left_to_others(tmp_path):
+    run = rounds(tmp_path, STARTS["stored"] | {"run.eval_apart": True}, 60)
+    assert run.evaluator is None and (tmp_path / "checkpoints/candidate.pt").exists()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    reported = [line["step"] for line in lines if "world/open_loop_error" in line]
+    assert len(reported) >= 2 and reported[-1] == run.evaluated
+    assert (tmp_path / f"videos/world_dream_{run.evaluated:09d}.gif").exists()
+
+
+@pytest.mark.parametrize(("policy", "count"), [("imagined", 40), ("on_policy_ppo", 2), ("imagined_ppo", 40)])
+def test_a_model_full_of_nan_is_still_filmed(tmp_path, policy, count):
+    run = rounds(tmp_path / "run", STARTS["stored"] | {"agent.policy": policy, "run.eval_every": 0}, count)
+    assert not list((tmp_path / "run").glob("videos/*"))
+    with torch.no_grad():
+        for weights in run.agent.parameters():
+            weights.fill_(torch.nan)
+    shown = []
+    run.logger.video = lambda name, frames, fps: shown.append(frames)
+    run.report()
+    assert len(shown) == 1 and shown[0].dtype == "uint8" and shown[0].std() > 0
+
+
 def test_nothing_is_reported_before_learning_begins_nor_without_videos_any_video(tmp_path):
     run = rounds(tmp_path / "early", {"replay.warmup": 100_000}, 20)
     assert run.rehearsal.glance() is None

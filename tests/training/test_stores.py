@@ -74,6 +74,18 @@ def test_a_learner_takes_a_store_alone(written, tmp_path, caplog):
     assert saved["rehearsal"]["feed"]["episodes"] == 19  # none was read twice
 
 
+def test_a_store_that_the_replay_cannot_hold_is_told_in_one_line(written, tmp_path, caplog):
+    steps = 11 * len(FolderStore(written[1]).names()) // 4 * 4
+    for capacity, said in ((200, 1), (steps, 0)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "reverie"):
+            reverie.train(
+                learner(tmp_path / f"{capacity}", written[1], replay__capacity=capacity, run__steps=8), quiet=True
+            )
+        assert caplog.text.count(f"gave {steps:,} steps, of which the replay keeps the newest 200:") == said
+        assert caplog.text.count("--replay.capacity") == said
+
+
 def test_live_rows_and_those_of_a_store_lie_in_one_replay(written, tmp_path):
     config = learner(tmp_path / "run", written[1], store__live=True, store__order="newest", store__newest=200)
     parts = make_parts(config)

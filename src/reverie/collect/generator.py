@@ -6,9 +6,12 @@ weights never travel through the pipe.
 
 from __future__ import annotations
 
+import io
 import mmap
+import os
 import pickle
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -63,11 +66,22 @@ class Orders:
 
 def serve(pipe: Connection, orders: Orders, files: list[int]) -> None:
     """Collect until the learner closes the pipe or is gone."""
+    *files, said = files
+    speak_into(said)
     threading.Thread(target=end_with_parent, daemon=True).start()
     with reporting(pipe):
         generator = Generator(pipe, orders, files)
         with closing(generator.collector):
             generator.serve()
+
+
+def speak_into(file: int) -> None:
+    """Let what this process prints go into a file, line by line: a fork would share the learner's with its siblings."""
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        os.dup2(file, number)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+    os.close(file)
 
 
 class Generator:

@@ -20,6 +20,7 @@ from typing import Any
 import cloudpickle
 import torch
 
+from ..config.errors import UserError
 from ..envs.crew import CLOSING, without_main
 
 NICENESS = 5
@@ -28,8 +29,10 @@ POLL = 0.01
 """Seconds between two looks whether a process has ended."""
 BROKEN = (EOFError, BrokenPipeError, ConnectionResetError)
 """How it shows that the other end of a pipe is gone."""
-FILES = 3
-"""Files that a generator is given: its end of a pipe, its slots, the weights."""
+ATTEMPTS, PAUSE = 4, 0.5
+"""How often the process that forks is started for one generator, and seconds between, more each time."""
+FILES = 4
+"""Files that a generator is given: its end of a pipe, its slots, the weights, where it prints."""
 
 Serve = Callable[[Connection, Any, list[int]], None]
 """What a generator does with its pipe, its orders and the other files."""
@@ -46,11 +49,16 @@ class Nursery:
     def launch(self, orders: Any, files: list[int]) -> int:
         """The number of a new process, which has got the orders and the files."""
         message = cloudpickle.dumps(orders)
-        try:
-            return self._asked_to_fork(message, files)
-        except BROKEN:
-            self.close()
-            return self._asked_to_fork(message, files)
+        for attempt in range(ATTEMPTS):
+            time.sleep(PAUSE * attempt)
+            try:
+                return self._asked_to_fork(message, files)
+            except BROKEN:
+                self.close()
+        raise UserError(
+            f"the process that starts generators was lost {ATTEMPTS} times in a row: look for what ends it, such as "
+            "memory that runs out, or use --collect.mode inline"
+        )
 
     def _asked_to_fork(self, message: bytes, files: list[int]) -> int:
         if self.process is None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import pickle
+import sys
+import threading
 import time
 import weakref
 from functools import partial
@@ -38,13 +41,21 @@ class ProcessCrew(Crew):
         self.slots = slots_of(lot, self.block.map)
         self.process = 0
         self.pipe: Connection
+        self.teller: threading.Thread
+        """Tells what the generator prints."""
         self.taken = 0
 
     def launch(self, orders: Orders, weights: SharedBlock) -> None:
         """Start the process."""
         self.pipe, other = multiprocessing.Pipe()
-        with other:
-            self.process = self.nursery.launch(orders, [other.fileno(), self.block.file, weights.file])
+        heard, said = os.pipe()
+        try:
+            with other:
+                self.process = self.nursery.launch(orders, [other.fileno(), self.block.file, weights.file, said])
+        finally:
+            os.close(said)
+            self.teller = threading.Thread(target=tell, args=(self.number, heard), daemon=True)
+            self.teller.start()
         self.begun()
         self.taken = 0
 
@@ -74,8 +85,18 @@ class ProcessCrew(Crew):
         """How the process ended: by itself within so many seconds, or killed after them."""
         self.pipe.close()
         how = self.nursery.end(self.process, patience)
+        self.teller.join(LOOK)  # a process of the environment's own may live on and keep it
         self.process = 0
         return how
+
+
+def tell(number: int, file: int) -> None:
+    """Repeat what a generator prints, whole lines with its label before each, until it has ended."""
+    with open(file, errors="replace") as lines:
+        for line in lines:
+            with contextlib.suppress(BrokenPipeError):  # nobody listens any more, but the generator is to go on
+                sys.stderr.write(f"[generator {number}] {line.rstrip()}\n")
+                sys.stderr.flush()
 
 
 class ProcessCollector(Gathering):

@@ -29,7 +29,8 @@ def train(words: list[str]) -> int:
     print()
     if outcome.interrupted:
         print(f"Stopped at step {outcome.step:,} and saved.\n")
-        print(f"Continue:   {program('reverie')} train --resume --logdir {logdir}")
+        launched = config.run.eval_apart and config.collect.mode != "inline"
+        print(f"Continue:   {program('reverie')} {'launch' if launched else 'train'} --resume --logdir {logdir}")
         return 0
     print(f"Trained for {outcome.step:,} steps and {outcome.episodes:,} episodes in {outcome.elapsed:.0f} s.")
     if outcome.step < config.run.steps:

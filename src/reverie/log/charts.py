@@ -32,7 +32,7 @@ SMOOTH = 2
 
 @dataclass(frozen=True)
 class Curve:
-    """One number over time (T,), as it was and as it was dreamt."""
+    """One number over time (T,), as it was and as it was dreamt; there is a gap where it is NaN or infinite."""
 
     name: str
     truth: np.ndarray
@@ -44,15 +44,20 @@ def limits(curves: Sequence[Curve], least: float = 0.0) -> tuple[float, float]:
 
     A dream that goes astray is cut off one range of the truth beyond it, so that the truth stays legible.
     """
-    truth = np.concatenate([curve.truth for curve in curves])
-    dreamt = np.concatenate([curve.dreamt for curve in curves])
-    low, high = float(truth.min()), float(truth.max())
+    truth = finite(np.concatenate([curve.truth for curve in curves]))
+    dreamt = finite(np.concatenate([curve.dreamt for curve in curves]))
+    known = next((each for each in (truth, dreamt) if each.size), np.zeros(1))
+    low, high = float(known.min()), float(known.max())
     room = max(high - low, least) or max(1.0, abs(high))
-    finite = dreamt[np.isfinite(dreamt)]
-    if finite.size:
-        low, high = min(low, max(float(finite.min()), low - room)), max(high, min(float(finite.max()), high + room))
+    if dreamt.size:
+        low, high = min(low, max(float(dreamt.min()), low - room)), max(high, min(float(dreamt.max()), high + room))
     lacking = max(0.0, (least or 1e-6 * room) - (high - low)) / 2
     return low - lacking, high + lacking
+
+
+def finite(values: np.ndarray) -> np.ndarray:
+    """The numbers among them that can be drawn."""
+    return values[np.isfinite(values)]
 
 
 def chart(curve: Curve, seen: np.ndarray, span: tuple[float, float], size: tuple[int, int], steps: int) -> np.ndarray:
@@ -65,22 +70,30 @@ def chart(curve: Curve, seen: np.ndarray, span: tuple[float, float], size: tuple
     _backdrop(draw, seen, span, across, height)
     frames = []
     for t in range(len(seen)):
-        before = max(0, t - 1)
-        ends = (across[before], across[t])
-        draw.line([(ends[0], truth[before]), (ends[1], truth[t])], TRUTH, 3 * SMOOTH)
+        _stroke(draw, across, truth, t, TRUTH, 3 * SMOOTH)
         colour = SEEN if seen[t] else DREAMT
-        if bool(seen[t]) == bool(seen[before]):  # no line where the eyes are opened or closed: it is no prediction
-            draw.line([(ends[0], dreamt[before]), (ends[1], dreamt[t])], colour, 2 * SMOOTH)
+        if bool(seen[t]) == bool(seen[max(0, t - 1)]):  # no line where eyes are opened or closed: it is no prediction
+            _stroke(draw, across, dreamt, t, colour, 2 * SMOOTH)
         frames.append(_with_dots(canvas, across[t], {truth[t]: TRUTH, dreamt[t]: colour}))
     return np.stack(frames)
 
 
 def _heights(values: np.ndarray, span: tuple[float, float], height: int) -> np.ndarray:
-    """Where numbers lie from the top, the greatest near 0; what leaves the span stays at its border."""
+    """Where numbers lie from the top, the greatest near 0; what leaves the span stays at its border, gaps are NaN."""
     low, high = span
-    part = np.nan_to_num((values - low) / (high - low), nan=0.5, posinf=1.0, neginf=0.0).clip(0, 1)
+    part = ((values.astype(float) - low) / (high - low)).clip(0, 1)
     border = 4 * SMOOTH
-    return height - border - part * (height - 2 * border)
+    return np.where(np.isfinite(values), height - border - part * (height - 2 * border), np.nan)
+
+
+def _stroke(
+    draw: ImageDraw.ImageDraw, across: np.ndarray, heights: np.ndarray, t: int, colour: Colour, width: int
+) -> None:
+    """Draw the newest piece of a curve: a point where it begins, nothing in a gap."""
+    if np.isnan(heights[t]):
+        return
+    before = t - 1 if t and not np.isnan(heights[t - 1]) else t
+    draw.line([(across[before], heights[before]), (across[t], heights[t])], colour, width)
 
 
 def _backdrop(
@@ -95,11 +108,13 @@ def _backdrop(
 
 
 def _with_dots(canvas: Image.Image, x: float, dots: dict[float, Colour]) -> np.ndarray:
-    """The picture with dots where curves stand now, at its final size."""
+    """The picture with dots where curves stand now, none for one in a gap, at its final size."""
     frame = canvas.copy()
     draw = ImageDraw.Draw(frame)
     radius = 2.5 * SMOOTH
     for y, colour in dots.items():
+        if np.isnan(y):
+            continue
         draw.ellipse((x - radius, y - radius, x + radius, y + radius), colour)
     return np.asarray(frame.reduce(SMOOTH))
 

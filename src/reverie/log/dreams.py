@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from ..world.dream import Dream, Pair
-from .charts import BACKGROUND, DREAMT, FAINT, SEEN, TEXT, TRUTH, Colour, Curve, axis, chart, limits, text
+from .charts import BACKGROUND, DREAMT, FAINT, SEEN, TEXT, TRUTH, Colour, Curve, axis, chart, finite, limits, text
 from .video import downscale, rgb, upscale
 
 FPS = 10
@@ -63,7 +63,7 @@ def scenes(dream: Dream, count: int = COLUMNS) -> list[Scene]:
 
 def _array(values: Tensor, scale: int) -> np.ndarray:
     if scale:
-        return (values * scale).round().byte().cpu().numpy()
+        return (values * scale).nan_to_num(0.0).round().byte().cpu().numpy()  # NaN is black
     return values.float().cpu().numpy()
 
 
@@ -92,7 +92,7 @@ def _span(curves: Sequence[Curve], scene: Scene) -> tuple[float, float]:
 def chosen(shown: Sequence[Scene]) -> list[list[Curve]]:
     """The curves of each window: of vectors the entries that vary most, then reward, value and continue."""
     entries = [(key, i) for key, pair in shown[0].vectors.items() for i in range(pair[0].shape[-1])]
-    spread = [np.concatenate([scene.vectors[key][0][:, i] for scene in shown]).std() for key, i in entries]
+    spread = [_spread(np.concatenate([scene.vectors[key][0][:, i] for scene in shown])) for key, i in entries]
     most = sorted(np.argsort(spread, kind="stable")[::-1][: ENTRIES[bool(shown[0].images)]])
     found = []
     for scene in shown:
@@ -101,6 +101,12 @@ def chosen(shown: Sequence[Scene]) -> list[list[Curve]]:
         order = [name for name in ("reward", "value", "continue") if name in scene.numbers]
         found.append(curves + [Curve(name, *scene.numbers[name]) for name in order])
     return found
+
+
+def _spread(values: np.ndarray) -> float:
+    """How much an entry varies, as far as it has numbers."""
+    known = finite(values).astype(float)
+    return float(known.std()) if known.size else 0.0
 
 
 def _name(key: str, entry: int, values: np.ndarray) -> str:

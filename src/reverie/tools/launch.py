@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,9 @@ LOOK = 0.1
 """Seconds between two looks at the processes."""
 PATIENCE = 60.0
 """Seconds that an evaluator has to end by itself before it is killed; a learner saves for as long as it takes."""
+
+LABELLED = re.compile(r"\[(generator \d+)\] (.*\S|)")
+"""A line that a learner repeats of one of its generators."""
 
 Say = Callable[[str, str], None]
 """Takes a label and a line."""
@@ -44,7 +48,8 @@ class Member:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.say(self.name, line.rstrip())
+            labelled = LABELLED.match(line)
+            self.say(*labelled.groups() if labelled else (self.name, line.rstrip()))
 
     @property
     def running(self) -> bool:

@@ -112,14 +112,19 @@ class Run:
         """Evaluate if it is due, and keep the best agent so far; whether it was done. An interruption leaves it due."""
         step = self.counters.step
         last = self.finished and self.config.eval_at_end and self.evaluated < step
-        due = last or crossed(self.evaluated, step, self.config.eval_every)
-        if due and self.config.eval_apart:
-            self.evaluated = step
-            self.save("candidate")
-        if self.evaluator is None or not due:
+        if not last and not crossed(self.evaluated, step, self.config.eval_every):
             return False
         with self.logger.paused():
-            return self._evaluate(self.evaluator)
+            if self.config.eval_apart:
+                return self._hand_over()
+            return self.evaluator is not None and self._evaluate(self.evaluator)
+
+    def _hand_over(self) -> bool:
+        """Put the agent down for an evaluator in another process; dreams stay here, where the replay is."""
+        self.evaluated = self.counters.step
+        self.save("candidate")
+        self.report()
+        return True
 
     def _evaluate(self, evaluator: Evaluator) -> bool:
         mode: Mode = "sample" if self.config.eval_stochastic else "eval"

@@ -88,6 +88,11 @@ class Rehearsal:
                 f"{feed.place} holds {len(self.replay):,} steps, too few to learn from without collecting "
                 f"({len(feed.reader.store.damaged)} files are damaged): let it fill first, or add --store.live True"
             )
+        if fed > len(self.replay):
+            LOG.warning(
+                f"{feed.place} gave {fed:,} steps, of which the replay keeps the newest {len(self.replay):,}: "
+                "raise --replay.capacity to learn from all of them"
+            )
         if fed:
             yield Learned({name: torch.tensor(float(value)) for name, value in feed.metrics().items()})
 

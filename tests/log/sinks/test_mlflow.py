@@ -49,6 +49,18 @@ def test_a_resumed_run_goes_on_in_the_same_run(tmp_path):
     assert client(tmp_path).get_run(first.run_id).data.params == {"seed": "1"}
 
 
+def test_a_guest_writes_into_the_run_and_leaves_its_state_alone(tmp_path):
+    host = mlflow.MlflowSink(tmp_path, LogConfig(), {"seed": 1})
+    for status in ("RUNNING", "FINISHED"):
+        guest = mlflow.MlflowGuest(tmp_path, LogConfig())
+        guest.write(1, {"eval/mean_return": 5.0}, {"eval/v": np.zeros((2, 8, 8, 3), np.uint8)})
+        guest.close()
+        found = client(tmp_path).get_run(host.run_id)
+        assert found.info.status == status and found.data.metrics == {"eval/mean_return": 5.0}
+        host.close()
+    assert client(tmp_path).list_artifacts(host.run_id, "videos")
+
+
 def test_a_name_that_is_also_a_folder_of_names_is_kept(tmp_path):
     sink = mlflow.MlflowSink(tmp_path, LogConfig(), {})
     sink.write(1, {"time": 5.0, "time/sps": 7.0}, {})

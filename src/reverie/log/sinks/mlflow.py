@@ -37,12 +37,17 @@ class MlflowSink:
         self._open = True
         try:
             self._client = client(self._mlflow, config.mlflow_uri or (folder.absolute() / "mlruns").as_uri())
-            known = (folder / RUN_FILE).read_text().strip() if (folder / RUN_FILE).exists() else ""
-            self.run_id = known or self._created(config.mlflow_experiment, folder.absolute().name, params)
-            self._client.update_run(self.run_id, status="RUNNING")
+            self.run_id = self._begun(folder, config.mlflow_experiment, params)
         except self._mlflow.exceptions.MlflowException as error:
             raise UserError(f"MLflow cannot start: {first_line(error)}: check --log.mlflow_uri") from error
-        write_bytes(folder / RUN_FILE, f"{self.run_id}\n".encode())
+
+    def _begun(self, folder: Path, experiment: str, params: Mapping[str, Any]) -> str:
+        """The id of the run, which is under way from now on."""
+        known = (folder / RUN_FILE).read_text().strip() if (folder / RUN_FILE).exists() else ""
+        run_id = known or self._created(experiment, folder.absolute().name, params)
+        self._client.update_run(run_id, status="RUNNING")
+        write_bytes(folder / RUN_FILE, f"{run_id}\n".encode())
+        return run_id
 
     def _created(self, experiment: str, name: str, params: Mapping[str, Any]) -> str:
         found = self._client.get_experiment_by_name(experiment)
@@ -92,8 +97,24 @@ class MlflowSink:
             return
         self._open = False
         self._send()
+        self._ended()
+
+    def _ended(self) -> None:
         with self._forgiving("the run is not marked as finished"):
             self._client.set_terminated(self.run_id, "FINISHED")
+
+
+class MlflowGuest(MlflowSink):
+    """Writes into the run of another process, which alone begins and ends it."""
+
+    def __init__(self, folder: Path, config: LogConfig) -> None:
+        super().__init__(folder, config, {})
+
+    def _begun(self, folder: Path, experiment: str, params: Mapping[str, Any]) -> str:
+        return (folder / RUN_FILE).read_text().strip()
+
+    def _ended(self) -> None:
+        pass
 
 
 def installed() -> Any:
