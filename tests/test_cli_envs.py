@@ -52,6 +52,33 @@ class Strange(Broken):
 """
 
 
+FAILING = """
+import gymnasium
+from gymnasium import spaces
+
+
+class Failing(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+
+    def __init__(self):
+        raise ValueError("no map")
+
+
+gymnasium.register("Failing-v0", entry_point=Failing)
+"""
+
+
+def test_an_environment_that_cannot_be_made_is_told(call, tmp_path, monkeypatch):
+    (tmp_path / "failing.py").write_text(FAILING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    status, _, err = call("envs", "--check", "failing:Failing")
+    assert status == 2 and "failing:Failing cannot be made: ValueError: no map" in err
+    assert len(err.strip().splitlines()) == 1
+    status, _, err = call("envs", "--imports", "failing", "--check", "gym_Failing-v0")
+    assert status == 2 and "ValueError: no map (failing.py:" in err and "Traceback" not in err
+
+
 def test_envs_tells_all_faults_in_one_line(call, tmp_path, monkeypatch):
     (tmp_path / "faulty.py").write_text(BROKEN)
     monkeypatch.chdir(tmp_path)

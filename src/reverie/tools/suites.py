@@ -85,7 +85,9 @@ def faults(config: Config) -> list[str]:
     """All that is wrong with what an environment of a task shows in some steps, each fault once."""
     try:
         made = make_own_env(config.task, config.env, True, config.imports)
-    except (OSError, RuntimeError):  # the slot it runs in tries again and tells of it
+    except UserError:
+        raise
+    except Exception:  # the slot it runs in tries again and tells of it
         return []
     with made as env:
         refused = (_refusal(ObservationForm, env.observation_space), _refusal(ActionForm, env.action_space))
