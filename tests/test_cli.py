@@ -129,6 +129,11 @@ def test_help_is_readable(call):
         ("export --logdir {run} --out {tmp}/policy.pth", "name a file .onnx or .pt2"),
         ("export --logdir {run} --out {tmp}/none/policy.onnx", "there is no folder"),
         ("export --logdir {run} --out {tmp}/policy.onnx --checkpoint other.pt", "there is best.pt, latest.pt"),
+        (
+            "export --logdir {run} --out /proc/x.pt2",
+            "cannot write /proc/x.pt2: No such file or directory: make room or",
+        ),
+        ("play --logdir {run} --episodes 1 --save-gif --gif-dir /proc/x", "make room or choose another --gif-dir"),
         ("envs --check toy_katch", "did you mean toy_catch"),
         ("envs --check toy_catch --env.sise 8", "did you mean --env.size"),
         ("envs --check toy_catch --envs.count 0", "--envs.count is 0: it must be at least 1"),

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ..config.errors import UserError
+from ..data.whole import reason
 
 FORMAT = 2
 FOLDER = "checkpoints"
@@ -26,16 +27,11 @@ def save(path: Path, state: dict[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except (OSError, RuntimeError) as error:  # torch's own writer turns a full disk into a RuntimeError
+    except (OSError, RuntimeError) as error:  # torch's writer hides a full disk behind a RuntimeError
         partial.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {reason(error)}; the checkpoint before it is kept") from error
-
-
-def reason(error: Exception) -> str:
-    """The first line of an error, in the system's words where it has any."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"cannot write {path}: {reason(error)}: make room, then --resume; the one before it is kept"
+        ) from error
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
