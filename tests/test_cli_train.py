@@ -106,6 +106,40 @@ def test_a_run_without_a_checkpoint_starts_from_the_beginning(trained, tmp_path)
     assert reverie.resume(new).step >= 512
 
 
+def test_a_run_whose_checkpoints_are_gone_is_not_started_over(trained, call, tmp_path):
+    gone = tmp_path / "gone"
+    shutil.copytree(trained, gone)
+    shutil.rmtree(gone / "checkpoints")
+    log = (gone / "metrics.jsonl").read_bytes()
+    status, _, err = call("train", "--resume", "--logdir", str(gone), "--run.steps", "1000")
+    assert status == 2 and "has a log up to step " in err and "but no latest.pt: there is no other" in err
+    assert len(err.strip().splitlines()) == 1
+    assert (gone / "metrics.jsonl").read_bytes() == log
+
+
+@pytest.mark.parametrize("presets", [("cartpole_ppo", "debug"), ("cartpole", "debug")])
+def test_a_run_with_a_damaged_checkpoint_goes_on_as_its_error_says(call, tmp_path, presets, caplog):
+    folder = tmp_path / "a run"
+    reverie.train(reverie.configure(*presets, logdir=str(folder), run__eval_videos=0, run__steps=256), quiet=True)
+    (folder / "checkpoints/latest.pt").write_bytes(b"damaged")
+    (folder / "checkpoints/other.pt").write_bytes(b"damaged too")
+    status, _, err = call("train", "--resume", "--logdir", str(folder))
+    assert status == 2 and err.strip().endswith("`, then --resume")
+    assert subprocess.run(err.split("`")[1], shell=True).returncode == 0
+    status, out, err = call("train", "--resume", "--logdir", str(folder), "--run.steps", "400")
+    assert status == 0 and re.search("Trained for 4[0-9]{2} steps", out), err
+    assert ("it fills anew" in caplog.text) == (presets[0] == "cartpole")
+
+
+def test_a_damaged_best_checkpoint_is_written_anew(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    (folder / "checkpoints/best.pt").write_bytes(b"damaged")
+    config = reverie.configure("cartpole_ppo", "debug", logdir=str(folder), run__steps=700)
+    reverie.train(config, resume=True, quiet=True)
+    assert checkpoint.load(folder / "checkpoints/best.pt")["counters"]["step"] >= 700
+
+
 def test_a_run_whose_budget_is_spent_says_so_when_it_is_resumed(trained, call):
     status, out, _ = call("train", "--resume", "--logdir", str(trained))
     assert status == 0 and "Nothing was left to do of its budget of 512 steps" in out

@@ -109,7 +109,7 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
 def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:
     """A run ready to train; resumed ones stand where their checkpoint was written."""
     latest = folder / checkpoint.FOLDER / "latest.pt"
-    saved = checkpoint.load(latest) if resume and latest.exists() else None
+    saved = checkpoint.load_latest(latest) if resume and latest.exists() else None
     step = saved["counters"]["step"] if saved else 0 if resume else None
     logger = make_logger(config, folder, parts, step, quiet)
     if config.store.write != "off":
@@ -129,8 +129,7 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
     )
     if saved:
         checkpoint.restored(latest, lambda: run.restore(saved))
-        best = latest.with_name("best.pt")  # it may be newer than the latest, if the run was killed
-        run.best = max(run.best, checkpoint.load(best)["best"]) if best.exists() else run.best
+        run.best = checkpoint.best_return(latest.with_name("best.pt"), run.best)
     if resume and ranks.count() > 1:
         run.follow_first()
     return run

@@ -77,6 +77,14 @@ def test_a_disk_that_fills_up_meanwhile_is_told_in_the_systems_words(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_damaged_one_names_the_others_that_can_be_read(tmp_path):
+    checkpoint.save(tmp_path / "best.pt", {})
+    for name in ("latest.pt", "other.pt"):
+        (tmp_path / name).write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"latest\.pt is damaged .* another one \(there is best\.pt\)$"):
+        checkpoint.load(tmp_path / "latest.pt")
+
+
 def test_a_full_disk_keeps_the_old_file(tmp_path):
     path = tmp_path / "latest.pt"
     checkpoint.save(path, {"a": 1})

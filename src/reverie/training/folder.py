@@ -13,6 +13,9 @@ from typing import TextIO
 from ..config import store
 from ..config.errors import UserError
 from ..config.schema import Config
+from ..log.sinks.jsonl import last_step
+from ..nn import ranks
+from . import checkpoint
 
 LOCK = "run.lock"
 
@@ -33,10 +36,19 @@ def check(config: Config, resume: bool) -> None:
     if resume:
         if changes := store.differences(store.load(folder), config):
             raise UserError(f"{folder} is a run of another configuration ({'; '.join(changes)}): use another --logdir")
+        if not ranks.number():  # a kill may have left another process without its first checkpoint: it follows this one
+            check_checkpoint(folder)
     elif (folder / store.NAME).is_file():
         raise UserError(f"{folder} already holds a run: add --resume to continue it, or use another --logdir")
     elif folder.exists() and (not folder.is_dir() or any(each.name != LOCK for each in folder.iterdir())):
         raise UserError(f"{folder} holds other files: use an empty or new folder as --logdir")
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Refuse to start over in a folder whose log tells of training, but whose checkpoint is gone."""
+    latest = folder / checkpoint.FOLDER / "latest.pt"
+    if not latest.exists() and (step := last_step(folder / "metrics.jsonl")):
+        raise UserError(f"{folder} has a log up to step {step:,}, but no {latest.name}: {checkpoint.way_on(latest)}")
 
 
 def prepare(config: Config, resume: bool) -> Path:
