@@ -21,6 +21,14 @@ def test_envs_checks_a_task_with_options(call):
     assert "2 environments" in out
 
 
+def test_options_for_images_of_a_task_without_any_are_told(call, caplog):
+    status, out, _ = call("envs", "--check", "gym_CartPole-v1", "--env.gray", "True", "--env.size", "64")
+    assert status == 0 and "--env.size, --env.gray: nothing to do here, as gym_CartPole-v1 shows no images" in out
+    assert "nothing to do" not in call("envs", "--check", "toy_catch", "--env.size", "32")[1]
+    call("envs", "--check", "toy_catch", "--env.atari.sticky", "0.5")
+    assert "--env.atari.sticky does nothing here: it is for tasks of atari, not for toy_catch" in caplog.text
+
+
 def test_envs_tells_the_same_warning_once(call):
     status, out, err = call("envs", "--check", "toy_crash", "--envs.max_restarts", "1000")
     assert status == 0

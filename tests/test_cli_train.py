@@ -59,6 +59,15 @@ def test_train_begins_with_the_size_of_the_agent_and_of_a_full_replay(call, tmp_
     assert third.startswith("step ")
 
 
+def test_options_for_images_of_a_task_without_any_are_told(call, caplog, tmp_path):
+    words = ["--configs", "cartpole_ppo", "debug", "--env.stack", "4", "--env.dmc.camera", "1"]
+    assert call("train", *words, "--logdir", str(tmp_path / "r"))[0] == 0
+    assert caplog.messages == [
+        "--env.dmc.camera does nothing here: it is for tasks of dmc, not for gym_CartPole-v1",
+        "--env.stack: nothing to do here, as gym_CartPole-v1 shows no images",
+    ]
+
+
 def test_train_of_ppo_begins_with_its_size_alone(call, tmp_path):
     words = ["--configs", "cartpole_ppo", "debug", "--logdir", str(tmp_path / "r")]
     lines = call("train", *words, "--device", "cpu")[1].splitlines()

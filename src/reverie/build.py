@@ -13,13 +13,14 @@ from .actors import RANK_SEED, AgentKind, make_agent, make_collector, make_strea
 from .agents.base import Agent
 from .agents.dreamer import Dreamer
 from .collect.collector import Source
-from .config import store
+from .config import owners, store
 from .config.options import flattened
 from .config.schema import Config
 from .data.counters import Counters
 from .data.replay import Replay
 from .data.select import Weighting
 from .data.storage import Storage
+from .envs.form import is_image
 from .envs.registry import find, frames_per_step, import_modules
 from .envs.rows import RowStream
 from .log.logger import Logger, Sink
@@ -90,6 +91,8 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
     with ExitStack() as unless_made:
         stream = unless_made.enter_context(closing(make_training_stream(config)))
         tune_cpu(config, stream.observation_space)
+        if not ranks.number() and not any(map(is_image, stream.observation_space.values())):
+            owners.warn_of_no_images(config.env, config.task)
         agent = make_agent(config, *stream.spaces, device, kind)
         ranks.alike(agent)
         name = config.agent.name if kind is None else type(agent).__name__
