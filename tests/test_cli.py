@@ -78,7 +78,8 @@ def test_play_without_a_screen_says_how_to_see_it(call, trained, monkeypatch):
 def test_help_is_readable(call):
     status, out, _ = call("train", "--help")
     assert status == 0
-    for words in ("cartpole_ppo", "PPO on CartPole", "crafter", "--ppo.lr X", "Learning rate of Adam.", "Short names"):
+    known = ("cartpole_ppo", "PPO on CartPole", "crafter", "--ppo.lr X", "Learning rate of Adam.", "Short names")
+    for words in (*known, "Seed of everything random. [0]"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 130
     for command in ("eval", "play", "dream", "export", "plot", "sweep", "envs", "bench"):

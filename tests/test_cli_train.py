@@ -68,6 +68,34 @@ def test_options_for_images_of_a_task_without_any_are_told(call, caplog, tmp_pat
     ]
 
 
+ROUNDED = """
+import gymnasium
+import numpy as np
+
+
+class Rounded(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2), {}
+
+    def step(self, action):
+        return np.zeros(2), 0.0, False, False, {}
+"""
+
+
+def test_small_faults_of_an_environment_are_told_once(call, caplog, tmp_path, monkeypatch):
+    (tmp_path / "rounded.py").write_text(ROUNDED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["--task", "rounded:Rounded", "--configs", "cartpole_ppo", "debug", "--envs.backend", "serial"]
+    assert call("train", *words, "--logdir", str(tmp_path / "r"))[0] == 0
+    assert [line for line in caplog.messages if "float64" in line] == [
+        "environment 0: observation 'vector' is float64, its space promises float32: it is converted"
+    ]
+
+
 def test_train_of_ppo_begins_with_its_size_alone(call, tmp_path):
     words = ["--configs", "cartpole_ppo", "debug", "--logdir", str(tmp_path / "r")]
     lines = call("train", *words, "--device", "cpu")[1].splitlines()
