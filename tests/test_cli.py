@@ -78,7 +78,8 @@ def test_play_without_a_screen_says_how_to_see_it(call, trained, monkeypatch):
 def test_help_is_readable(call):
     status, out, _ = call("train", "--help")
     assert status == 0
-    for words in ("cartpole_ppo", "PPO on CartPole", "crafter", "--ppo.lr X", "Learning rate of Adam.", "Short names"):
+    known = ("cartpole_ppo", "PPO on CartPole", "crafter", "--ppo.lr X", "Learning rate of Adam.", "Short names")
+    for words in (*known, "Seed of everything random. [0]"):
         assert words in out
     assert max(map(len, out.splitlines())) <= 130
     for command in ("eval", "play", "dream", "export", "plot", "sweep", "envs", "bench"):
@@ -129,6 +130,11 @@ def test_help_is_readable(call):
         ("export --logdir {run} --out {tmp}/policy.pth", "name a file .onnx or .pt2"),
         ("export --logdir {run} --out {tmp}/none/policy.onnx", "there is no folder"),
         ("export --logdir {run} --out {tmp}/policy.onnx --checkpoint other.pt", "there is best.pt, latest.pt"),
+        (
+            "export --logdir {run} --out /proc/x.pt2",
+            "cannot write /proc/x.pt2: No such file or directory: make room or",
+        ),
+        ("play --logdir {run} --episodes 1 --save-gif --gif-dir /proc/x", "make room or choose another --gif-dir"),
         ("envs --check toy_katch", "did you mean toy_catch"),
         ("envs --check toy_catch --env.sise 8", "did you mean --env.size"),
         ("envs --check toy_catch --envs.count 0", "--envs.count is 0: it must be at least 1"),

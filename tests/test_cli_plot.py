@@ -147,6 +147,7 @@ def test_scores_of_the_readers_own(call, runs, tmp_path):
         ("plot {runs} --metric eval/mean_retrun", "did you mean eval/mean_return"),
         ("plot {runs} --out a.txt", "a picture ends in .png"),
         ("plot {runs} --out {tmp}/none/a.png", "there is no folder"),
+        ("plot {runs} --out /proc/a.png", "cannot write /proc/a.png: No such file or directory: make room or choose"),
         ("plot {runs} --labels one", "--labels has 1 names for 2 curves: lr 0.001 | lr 0.01"),
         ("plot {runs} --smooth 2", "between 0 and 1"),
         ("plot {runs} --x hours", "--x is one of steps, frames, time, updates"),

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-optuna = pytest.importorskip("optuna")
+from required import package
+
+optuna = package("optuna")
 
 from optuna.trial import TrialState, create_trial  # noqa: E402
 

@@ -4,12 +4,11 @@ import json
 import signal
 import time
 
-import pytest
-
+from required import package
 from reverie.config import store
 from reverie.tools.records import run_folders
 
-pytest.importorskip("optuna")
+package("optuna")
 
 
 def until(true, seconds: float = 120.0) -> None:

@@ -59,6 +59,43 @@ def test_train_begins_with_the_size_of_the_agent_and_of_a_full_replay(call, tmp_
     assert third.startswith("step ")
 
 
+def test_options_for_images_of_a_task_without_any_are_told(call, caplog, tmp_path):
+    words = ["--configs", "cartpole_ppo", "debug", "--env.stack", "4", "--env.dmc.camera", "1"]
+    assert call("train", *words, "--logdir", str(tmp_path / "r"))[0] == 0
+    assert caplog.messages == [
+        "--env.dmc.camera does nothing here: it is for tasks of dmc, not for gym_CartPole-v1",
+        "--env.stack: nothing to do here, as gym_CartPole-v1 shows no images",
+    ]
+
+
+ROUNDED = """
+import gymnasium
+import numpy as np
+
+
+class Rounded(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2), {}
+
+    def step(self, action):
+        return np.zeros(2), 0.0, False, False, {}
+"""
+
+
+def test_small_faults_of_an_environment_are_told_once(call, caplog, tmp_path, monkeypatch):
+    (tmp_path / "rounded.py").write_text(ROUNDED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["--task", "rounded:Rounded", "--configs", "cartpole_ppo", "debug", "--envs.backend", "serial"]
+    assert call("train", *words, "--logdir", str(tmp_path / "r"))[0] == 0
+    assert [line for line in caplog.messages if "float64" in line] == [
+        "environment 0: observation 'vector' is float64, its space promises float32: it is converted"
+    ]
+
+
 def test_train_of_ppo_begins_with_its_size_alone(call, tmp_path):
     words = ["--configs", "cartpole_ppo", "debug", "--logdir", str(tmp_path / "r")]
     lines = call("train", *words, "--device", "cpu")[1].splitlines()
@@ -104,6 +141,40 @@ def test_a_run_without_a_checkpoint_starts_from_the_beginning(trained, tmp_path)
     new.mkdir()
     shutil.copy(trained / "config.yaml", new)
     assert reverie.resume(new).step >= 512
+
+
+def test_a_run_whose_checkpoints_are_gone_is_not_started_over(trained, call, tmp_path):
+    gone = tmp_path / "gone"
+    shutil.copytree(trained, gone)
+    shutil.rmtree(gone / "checkpoints")
+    log = (gone / "metrics.jsonl").read_bytes()
+    status, _, err = call("train", "--resume", "--logdir", str(gone), "--run.steps", "1000")
+    assert status == 2 and "has a log up to step " in err and "but no latest.pt: there is no other" in err
+    assert len(err.strip().splitlines()) == 1
+    assert (gone / "metrics.jsonl").read_bytes() == log
+
+
+@pytest.mark.parametrize("presets", [("cartpole_ppo", "debug"), ("cartpole", "debug")])
+def test_a_run_with_a_damaged_checkpoint_goes_on_as_its_error_says(call, tmp_path, presets, caplog):
+    folder = tmp_path / "a run"
+    reverie.train(reverie.configure(*presets, logdir=str(folder), run__eval_videos=0, run__steps=256), quiet=True)
+    (folder / "checkpoints/latest.pt").write_bytes(b"damaged")
+    (folder / "checkpoints/other.pt").write_bytes(b"damaged too")
+    status, _, err = call("train", "--resume", "--logdir", str(folder))
+    assert status == 2 and err.strip().endswith("`, then --resume")
+    assert subprocess.run(err.split("`")[1], shell=True).returncode == 0
+    status, out, err = call("train", "--resume", "--logdir", str(folder), "--run.steps", "400")
+    assert status == 0 and re.search("Trained for 4[0-9]{2} steps", out), err
+    assert ("it fills anew" in caplog.text) == (presets[0] == "cartpole")
+
+
+def test_a_damaged_best_checkpoint_is_written_anew(trained, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(trained, folder)
+    (folder / "checkpoints/best.pt").write_bytes(b"damaged")
+    config = reverie.configure("cartpole_ppo", "debug", logdir=str(folder), run__steps=700)
+    reverie.train(config, resume=True, quiet=True)
+    assert checkpoint.load(folder / "checkpoints/best.pt")["counters"]["step"] >= 700
 
 
 def test_a_run_whose_budget_is_spent_says_so_when_it_is_resumed(trained, call):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from .reopened import make_player
 from .tools.player import Player
 from .training.checkpoint import find
 from .training.device import device_of, of_rank
-from .training.folder import Lock, check, prepare, with_logdir
+from .training.folder import Lock, check, emptied, prepare, with_logdir
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,11 @@ def train(
                 folder = prepare(config, resume)
                 if not ranks.number():
                     ranks.wait()
-                run = make_run(config, folder, parts, resume, quiet)
-                before = run.counters.step, run.counters.updates
-                try:
-                    run.train()
-                finally:
-                    run.logger.close()
+                with emptied(config, resume):
+                    run = make_run(config, folder, parts, resume, quiet)
+                    before = run.counters.step, run.counters.updates
+                    with closing(run.logger):
+                        run.train()
         finally:
             parts.close()
     return Outcome(

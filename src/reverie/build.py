@@ -13,13 +13,14 @@ from .actors import RANK_SEED, AgentKind, make_agent, make_collector, make_strea
 from .agents.base import Agent
 from .agents.dreamer import Dreamer
 from .collect.collector import Source
-from .config import store
+from .config import owners, store
 from .config.options import flattened
 from .config.schema import Config
 from .data.counters import Counters
 from .data.replay import Replay
 from .data.select import Weighting
 from .data.storage import Storage
+from .envs.form import is_image
 from .envs.registry import find, frames_per_step, import_modules
 from .envs.rows import RowStream
 from .log.logger import Logger, Sink
@@ -92,6 +93,8 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
     with ExitStack() as unless_made:
         stream = unless_made.enter_context(closing(make_training_stream(config)))
         tune_cpu(config, stream.observation_space)
+        if not ranks.number() and not any(map(is_image, stream.observation_space.values())):
+            owners.warn_of_no_images(config.env, config.task)
         agent = make_agent(config, *stream.spaces, device, kind)
         ranks.alike(agent)
         name = config.agent.name if kind is None else type(agent).__name__
@@ -111,7 +114,7 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
 def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:
     """A run ready to train; resumed ones stand where their checkpoint was written."""
     latest = folder / checkpoint.FOLDER / "latest.pt"
-    saved = checkpoint.load(latest) if resume and latest.exists() else None
+    saved = checkpoint.load_latest(latest) if resume and latest.exists() else None
     step = saved["counters"]["step"] if saved else 0 if resume else None
     logger = make_logger(config, folder, parts, step, quiet)
     if config.store.write != "off":
@@ -131,8 +134,7 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
     )
     if saved:
         checkpoint.restored(latest, lambda: run.restore(saved))
-        best = latest.with_name("best.pt")  # it may be newer than the latest, if the run was killed
-        run.best = max(run.best, checkpoint.load(best)["best"]) if best.exists() else run.best
+        run.best = checkpoint.best_return(latest.with_name("best.pt"), run.best)
     if resume and ranks.count() > 1:
         run.follow_first()
     return run

@@ -71,6 +71,7 @@ def envs(words: list[str]) -> int:
 
     if arguments.check:
         one = {"task": arguments.check, "imports": arguments.imports, "envs.count": 1, "envs.backend": "serial"}
+        owners.warn_of_other_suites(values, arguments.check)
         print(check_task(replaced(stacked(arguments.configs), one | values)))
     else:
         print(suites_table())

@@ -13,8 +13,10 @@ import gymnasium
 
 from .actors import EVAL_SEED, AgentKind, make_agent, make_stream
 from .agents.base import Mode
+from .config.errors import UserError
 from .config.schema import Config
 from .envs.registry import find, frames_per_step, make_own_env
+from .envs.slot import tell
 from .envs.translation import Translation
 from .tools.controls import action_names, controls_of
 from .tools.dream import Stretch, dreams
@@ -82,7 +84,12 @@ def lucid_dream(config: Config, file: Path, context: int, mode: Mode, seed: int 
 
 def make_task_env(config: Config) -> gymnasium.Env:
     """An environment of the task as it is evaluated, showing and taking what it does by itself."""
-    return make_own_env(config.task, config.env, False, config.imports)
+    try:
+        return make_own_env(config.task, config.env, False, config.imports)
+    except UserError:
+        raise
+    except Exception as error:  # the user's code runs here, and may fail in any way
+        raise UserError(f"task {config.task!r} cannot be made: {tell(error)}: mend it") from error
 
 
 def make_player(config: Config, file: Path, env: gymnasium.Env | None = None, kind: AgentKind | None = None) -> Player:

@@ -2,7 +2,6 @@
 
 import importlib
 import logging
-import os
 from contextlib import closing
 from itertools import pairwise
 
@@ -10,12 +9,11 @@ import pytest
 import torch
 
 import reverie
+from required import package
 from reverie.build import make_parts
 from reverie.config.errors import UserError
 
-if not os.environ.get("CI"):
-    pytest.importorskip("ray", reason="the extra ray is not installed")
-ray = importlib.import_module("ray")
+ray = package("ray")
 importlib.import_module("ray.cluster_utils")
 
 ROWS, ENVS = 4, 4

@@ -56,6 +56,21 @@ class Needy(Good):
         pass
 
 
+class Wrapped(gymnasium.Wrapper):
+    def __init__(self):
+        super().__init__(Good())
+
+
+class Failing(Good):
+    def __init__(self):
+        raise ValueError("no map")
+
+
+class Absent(Good):
+    def __init__(self):
+        raise RuntimeError("no simulator")
+
+
 def made():
     return Good()
 
@@ -76,7 +91,7 @@ def module(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("name", ["Good", "made"])
+@pytest.mark.parametrize("name", ["Good", "Wrapped", "made"])
 def test_a_class_or_a_function_of_the_current_directory(name):
     env = make_env(f"users_own:{name}", EnvConfig())
     assert env.reset(seed=0)[0]["vector"].tolist() == [0, 0]
@@ -108,12 +123,19 @@ def test_it_runs_in_both_backends(backend):
         ("users_own:Plain", "is not a Gymnasium environment but a Plain"),
         ("users_own:Spaceless", "has no observation_space"),
         ("users_own:Needy", "needs the arguments size, colour"),
+        ("users_own:Failing", r"users_own:Failing cannot be made: ValueError: no map \(users_own.py:\d+\): mend it"),
     ],
 )
 def test_mistakes_are_told_in_one_line(task, words):
     with pytest.raises(UserError, match=words) as caught:
         make_env(task, EnvConfig())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_that_may_come_up_later_is_tried_again_and_then_told(count):
+    with pytest.raises(UserError, match=r"broke 2 times in a row .* RuntimeError: no simulator"):
+        make_vector("users_own:Absent", EnvConfig(), EnvsConfig(count=count, max_restarts=2), 0)
 
 
 def test_the_old_interface_is_told():

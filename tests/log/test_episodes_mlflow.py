@@ -12,6 +12,7 @@ import urllib.request
 import numpy as np
 import pytest
 
+from required import package
 from reverie.config.errors import UserError
 from reverie.data.episode_file import Titles
 from reverie.data.episode_reader import EpisodeReader
@@ -20,8 +21,8 @@ from reverie.log import episodes_mlflow
 from reverie.log.episodes_mlflow import MlflowStore
 from reverie.log.sinks import mlflow
 
-for package in ("mlflow", "flask", "sqlalchemy"):
-    pytest.importorskip(package, reason="a server needs the whole of MLflow")
+for name in ("mlflow", "flask", "sqlalchemy"):  # a server needs the whole of MLflow
+    package(name)
 
 
 def free_port():

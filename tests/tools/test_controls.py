@@ -7,7 +7,7 @@ from gymnasium import spaces
 from reverie.config.errors import UserError
 from reverie.config.schema import EnvConfig
 from reverie.envs.joint import Joint
-from reverie.envs.registry import SUITES, make_own_env, suite
+from reverie.envs.registry import make_own_env, suite
 from reverie.tools.controls import Control, action_names, action_of, controls_of
 
 LEFT, RIGHT, UP, FIRE = "ArrowLeft", "ArrowRight", "ArrowUp", " "
@@ -26,18 +26,15 @@ LEFT, RIGHT, UP, FIRE = "ArrowLeft", "ArrowRight", "ArrowUp", " "
         ("gym_LunarLander-v3", [("1",), ("2",), ("3",), ("4",)]),
     ],
 )
-def test_keys_follow_the_names_of_actions(task, keys):
-    owner = suite(task.partition("_")[0])
-    if missing := owner.missing():
-        pytest.skip(f"{owner.name} needs {', '.join(missing)}")
+def test_keys_follow_the_names_of_actions(task, keys, installed):
+    installed(suite(task.partition("_")[0]))
     with make_own_env(task, EnvConfig()) as env:
         (control,) = controls_of(env.action_space, action_names(env))
     assert list(control.keys) == keys
 
 
-def test_crafter_has_a_key_for_everything():
-    if "crafter" not in SUITES or suite("crafter").missing():
-        pytest.skip("crafter is not installed")
+def test_crafter_has_a_key_for_everything(installed):
+    installed(suite("crafter"))
     with make_own_env("crafter_reward", EnvConfig()) as env:
         (control,) = controls_of(env.action_space, action_names(env))
     assert control.names[:3] == ("noop", "move_left", "move_right") and control.keys[:3] == ((), (LEFT,), (RIGHT,))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import reverie
+from required import package
 from reverie import reopened
 from reverie.config.store import load
 from reverie.tools.play import Played, Show, Window, note, open_screen, play
@@ -64,7 +65,7 @@ def test_an_overlay_enlarges_small_pictures_and_leaves_out_unknown_values():
 
 def test_a_window_scales_what_it_shows_and_says_when_it_is_closed(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    pygame = pytest.importorskip("pygame")
+    pygame = package("pygame")
     window = Window(pygame, 1000)
     frame = np.zeros((16, 32, 3), np.uint8)
     frame[:, :16, 0] = 250

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-optuna = pytest.importorskip("optuna")
+from required import package
+
+optuna = package("optuna")
 
 from optuna.trial import TrialState  # noqa: E402
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-optuna = pytest.importorskip("optuna")
+from required import package
+
+optuna = package("optuna")
 
 from optuna.distributions import CategoricalDistribution  # noqa: E402
 from optuna.trial import TrialState, create_trial  # noqa: E402

@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -56,6 +58,31 @@ def test_a_missing_one_names_those_that_are_there(tmp_path):
     assert checkpoint.find(tmp_path, "best").name == "latest.pt"
     with pytest.raises(UserError, match=r"there is latest\.pt"):
         checkpoint.load(checkpoint.find(tmp_path, "other.pt"))
+
+
+CUT = """
+import resource, sys
+from pathlib import Path
+import torch
+from reverie.training import checkpoint
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+checkpoint.save(Path(sys.argv[1]), {"a": torch.zeros(1_000_000)})
+"""
+
+
+def test_a_disk_that_fills_up_meanwhile_is_told_in_the_systems_words(tmp_path):
+    done = subprocess.run([sys.executable, "-c", CUT, str(tmp_path / "latest.pt")], capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.endswith("latest.pt: File too large: make room, then --resume; the one before it is kept")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_one_names_the_others_that_can_be_read(tmp_path):
+    checkpoint.save(tmp_path / "best.pt", {})
+    for name in ("latest.pt", "other.pt"):
+        (tmp_path / name).write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"latest\.pt is damaged .* another one \(there is best\.pt\)$"):
+        checkpoint.load(tmp_path / "latest.pt")
 
 
 def test_a_full_disk_keeps_the_old_file(tmp_path):

@@ -1,5 +1,6 @@
 """Run folders: nothing is overwritten, nothing is shared."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,7 +11,7 @@ from reverie.config import store
 from reverie.config.errors import UserError
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
-from reverie.training.folder import Lock, prepare
+from reverie.training.folder import Lock, emptied, prepare
 
 
 def config_in(path, **options):
@@ -44,11 +45,38 @@ def test_another_configuration_is_refused_with_the_difference(tmp_path):
     config = config_in(tmp_path / "run")
     prepare(config, resume=False)
     other = replaced(config, {"ppo.lr": 0.5, "seed": 3, "run.steps": 10})
-    with pytest.raises(UserError) as caught:
-        prepare(other, resume=True)
-    assert "seed: 0 -> 3; ppo.lr: 0.004 -> 0.5" in str(caught.value)
-    assert "run.steps" not in str(caught.value)
+    for resume in (True, False):
+        with pytest.raises(UserError) as caught:
+            prepare(other, resume)
+        assert "another configuration (seed: 0 -> 3; ppo.lr: 0.004 -> 0.5): use another" in str(caught.value)
     assert store.load(tmp_path / "run") == config
+
+
+def test_of_many_differences_some_are_told(tmp_path):
+    prepare(config_in(tmp_path / "run"), resume=False)
+    with pytest.raises(UserError, match=r"\(task: gym_CartPole-v1 -> atari_pong; .*; [0-9]+ more\): use"):
+        prepare(replaced(stacked(["atari"]), {"logdir": str(tmp_path / "run")}), resume=False)
+
+
+@pytest.mark.parametrize(("step", "left"), [(0, []), (800, []), (801, ["config.yaml", "metrics.jsonl"])])
+def test_a_run_that_is_refused_in_its_first_steps_leaves_its_folder_to_the_next(tmp_path, step, left):
+    config = config_in(tmp_path, **{"envs.count": 8})
+    prepare(config, resume=False)
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": step}) + "\n")
+    with pytest.raises(UserError, match="NaN"), emptied(config, resume=False):
+        raise UserError("an observation has NaN")
+    assert sorted(each.name for each in tmp_path.iterdir()) == left
+
+
+@pytest.mark.parametrize(("name", "resume"), [("checkpoints/best.pt", False), ("nonfinite-7.npz", False), ("a", True)])
+def test_a_refused_run_keeps_what_may_be_wanted(tmp_path, name, resume):
+    config = config_in(tmp_path)
+    prepare(config, resume=False)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(UserError, match="NaN"), emptied(config, resume):
+        raise UserError("an observation has NaN")
+    assert (tmp_path / name).read_text() == "precious"
 
 
 def test_more_steps_may_be_given(tmp_path):

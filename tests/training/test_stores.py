@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import reverie
+from required import package
 from reverie.build import make_parts, make_run
 from reverie.config.errors import UserError
 from reverie.data.episodes import FolderStore
@@ -130,7 +131,7 @@ def test_what_cannot_be_learned_from_is_told(written, tmp_path):
 
 
 def test_episodes_go_through_mlflow(tmp_path):
-    pytest.importorskip("mlflow")
+    package("mlflow")
     uri = (tmp_path / "mlruns").as_uri()
     config = reverie.configure("debug", logdir=str(tmp_path / "run"), **QUIET, store__write="mlflow", log__mlflow=True,
                                log__mlflow_uri=uri, run__steps=200)  # fmt: skip

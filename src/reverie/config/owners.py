@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .errors import UserError
 from .presets import PRESETS, dotted, read_yaml
-from .schema import Config
+from .schema import Config, EnvConfig
 
 LOG = logging.getLogger("reverie")
 
@@ -60,6 +60,7 @@ def _check(name: str, values: Iterable[str], config: Config) -> None:
 def warn_of_idle(values: Iterable[str], config: Config) -> None:
     """Say which of the options given one by one the run does not use."""
     agent = config.agent.name
+    warn_of_other_suites(values, config.task)
     for name in values:
         if config.collect.mode == "inline" and name.startswith("collect.") and name != "collect.mode":
             LOG.warning("--%s does nothing here: there are no generators (--collect.mode process starts some)", name)
@@ -74,6 +75,20 @@ def warn_of_idle(values: Iterable[str], config: Config) -> None:
             LOG.warning("--%s does nothing here: there is no explorer (--configs plan2explore adds one)", name)
         elif agent == "dreamer" and config.optim.joint and name.startswith(("optim.actor.", "optim.critic.")):
             LOG.warning("--%s does nothing here: one optimiser does it all (--optim.joint False makes three)", name)
+
+
+def warn_of_other_suites(values: Iterable[str], task: str) -> None:
+    """Say which of the options given one by one are for tasks of another suite."""
+    for name in values:
+        group, _, rest = name.removeprefix("env.").partition(".")
+        if name.startswith("env.") and rest and not task.startswith(f"{group}_"):
+            LOG.warning("--%s does nothing here: it is for tasks of %s, not for %s", name, group, task)
+
+
+def warn_of_no_images(env: EnvConfig, task: str) -> None:
+    """Say which options for images are set, of a task that shows none."""
+    if idle := [f"--env.{name}" for name in ("size", "gray", "stack") if getattr(env, name)]:
+        LOG.warning("%s: nothing to do here, as %s shows no images", ", ".join(idle), task)
 
 
 def uses_ppo(config: Config) -> bool:

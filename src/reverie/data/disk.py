@@ -24,7 +24,7 @@ from ..config.errors import UserError
 from .replay import Replay
 from .rows import Batch
 from .storage import FOREIGN, Layout, array_of, bytes_per_step, parsed, plain
-from .whole import write_whole
+from .whole import reason, write_whole
 
 INDEX = "index.json"
 FORMAT = 1
@@ -73,7 +73,7 @@ class Archive:
                 self._save(replay)
         except OSError as error:
             raise UserError(
-                f"cannot save the replay in {self.folder}: {error.strerror or error}: make room, then --resume; "
+                f"cannot save the replay in {self.folder}: {reason(error)}: make room, then --resume; "
                 "the save before it is kept"
             ) from error
 

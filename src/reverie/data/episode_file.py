@@ -150,10 +150,3 @@ def decode(file: IO[bytes], title: Title) -> Rows:
     if len(episode["reward"]) != title.steps + 1:
         raise ValueError(f"it has {len(episode['reward']) - 1} steps, its name says {title.steps}")
     return episode
-
-
-def reason(error: BaseException) -> str:
-    """What is wrong with a file, in one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

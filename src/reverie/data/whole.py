@@ -29,3 +29,13 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def reason(error: BaseException) -> str:
+    """What is wrong with a file, in one line: the system's words, also where a library has put its own before them."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror
+        seen = seen.__cause__ or seen.__context__
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -112,7 +112,8 @@ def nearest_task(task: str) -> str:
 
 def make_env(task: str, options: EnvConfig, training: bool = True, imports: tuple[str, ...] = ()) -> gymnasium.Env:
     """One environment of a task, with the wrappers its options ask for and a Dict observation."""
-    return wrappers.formed(make_own_env(task, options, training, imports), options, find(task)[0].handles)
+    env = make_own_env(task, options, training, imports)
+    return wrappers.formed(env, options, find(task)[0].handles, tells=training)  # those that evaluate are the same
 
 
 def make_own_env(task: str, options: EnvConfig, training: bool = True, imports: tuple[str, ...] = ()) -> gymnasium.Env:

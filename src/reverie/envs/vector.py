@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,17 +82,15 @@ def chosen_backend(maker: Maker, count: int) -> str:
 
 def step_seconds(maker: Maker) -> float:
     """The usual time of a step with random actions; infinite for an environment that breaks."""
-    env = maker()
     try:
-        env.action_space.seed(0)
-        env.reset(seed=0)
-        return timed(env)
+        with closing(maker()) as env:
+            env.action_space.seed(0)
+            env.reset(seed=0)
+            return timed(env)
     except UserError:
         raise
     except Exception:  # the slots of the vector environment know how to tell and mend this
         return float("inf")
-    finally:
-        env.close()
 
 
 def timed(env: gymnasium.Env) -> float:

@@ -39,9 +39,9 @@ def paced(env: gymnasium.Env, options: EnvConfig, repeat: int, handles: frozense
     return env
 
 
-def formed(env: gymnasium.Env, options: EnvConfig, handles: frozenset[str]) -> gymnasium.Env:
-    """The environment in the standard form, its images as the options say."""
-    env = Standard(env)
+def formed(env: gymnasium.Env, options: EnvConfig, handles: frozenset[str], tells: bool = True) -> gymnasium.Env:
+    """The environment in the standard form, its images as the options say; whether it tells of small faults."""
+    env = Standard(env, tells)
     size = None if "size" in handles else options.size
     gray = bool(options.gray) and "gray" not in handles
     if size or gray:
@@ -86,8 +86,9 @@ def without_time_limit(env: gymnasium.Env) -> gymnasium.Env:
 class Standard(gymnasium.Wrapper):
     """Shows observations as a flat dict of fresh arrays and takes actions of the standard form."""
 
-    def __init__(self, env: gymnasium.Env) -> None:
+    def __init__(self, env: gymnasium.Env, tells: bool = True) -> None:
         super().__init__(env)
+        self.tells = tells
         self.form = ObservationForm(env.observation_space)
         self.action_form = ActionForm(env.action_space)
         self.observation_space = self.form.space
@@ -99,7 +100,7 @@ class Standard(gymnasium.Wrapper):
     def watch(self, index: int, steps: int) -> None:
         """Check what the environment itself returns at its next steps, and call it by that index in messages."""
         self.index, self.checked = index, steps
-        self.untold = index == 0  # small faults are told once, not by every environment
+        self.untold = self.tells and index == 0  # small faults are told once, not by every environment
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict]:
         """The first observation in the standard form."""

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..config.errors import UserError
+from ..data.whole import reason
+
+RESUME = "make room, then --resume, or choose another --logdir"
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, mend: str = RESUME) -> Iterator[None]:
     """A block in which failing to write `path` becomes a UserError."""
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(
-            f"cannot write {path}: {reason}: make room or choose another --logdir, then --resume"
-        ) from error
+        raise UserError(f"cannot write {path}: {reason(error)}: {mend}") from error

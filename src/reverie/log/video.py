@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from .disk import writing
+from .disk import RESUME, writing
 
 GIF_MAX_FPS = 50
 """Viewers slow down GIFs whose frames last less than two hundredths of a second."""
@@ -133,15 +133,15 @@ def draw_text(frames: np.ndarray, text: str, size: int) -> None:
 
 
 def write_gif(path: Path, frames: np.ndarray, fps: float = 20) -> None:
-    """Write frames as an animated GIF; a reader never sees half a file."""
+    """Write frames as an animated GIF, in a folder that the user may have chosen; a reader never sees half a file."""
     data = encode_gif(rgb(np.asarray(frames)), fps)
-    write_bytes(path, data)
+    write_bytes(path, data, mend="make room or choose another --gif-dir")
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes, mend: str = RESUME) -> None:
     """Write a whole file at once: under another name first, so that a reader never sees half of it."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with writing(path):
+    with writing(path, mend):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             partial.write_bytes(data)

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from ..config.errors import UserError, extra
 from ..data.whole import write_whole
 from ..envs.joint import Joint
+from ..log.disk import writing
 from .steps import Step
 
 KEY = "reverie"
@@ -75,7 +76,8 @@ def export(step: Step, description: dict[str, Any], path: Path) -> None:
     with torch.no_grad():
         program = torch.export.export(step, (examples,), dynamic_shapes=(free,))
     content = WRITERS[path.suffix](program, step, description)
-    write_whole(path, lambda file: file.write(content))
+    with writing(path, "make room or choose another --out"):
+        write_whole(path, lambda file: file.write(content))
 
 
 def as_pt2(program: torch.export.ExportedProgram, step: Step, description: dict[str, Any]) -> bytes:

@@ -144,4 +144,6 @@ def _kind(option: Option) -> str:
 def _default(value: Any) -> str:
     if value is True:
         return " [True]"
-    return "" if value in ("", (), None, False) else f" [{value:,}]" if isinstance(value, int) else f" [{value}]"
+    if value is False or value in ("", (), None):
+        return ""
+    return f" [{value:,}]" if isinstance(value, int) else f" [{value}]"

@@ -119,7 +119,6 @@ def save_gif(episode: Played, folder: Path, fps: int) -> Path | None:
     if not episode.frames:
         return None
     path = folder / f"episode_{episode.number:03d}_reward_{episode.score:.0f}_steps_{episode.length}.gif"
-    folder.mkdir(parents=True, exist_ok=True)
     write_gif(path, upscale(np.stack(episode.frames), MIN_SIDE), fps)
     return path
 

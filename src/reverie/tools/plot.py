@@ -12,6 +12,7 @@ import numpy as np
 from ..config.arguments import PlotArguments
 from ..config.errors import UserError, extra
 from ..data.whole import write_whole
+from ..log.disk import writing
 from .curves import Band, band
 from .panels import Chart, Curve, Panel
 from .published import Published
@@ -128,5 +129,6 @@ def save(figure: Any, path: Path) -> None:
     """Write the figure; the same figure gives the same file."""
     form = path.suffix.lower()[1:]
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
-    with importlib.import_module("matplotlib").rc_context({"svg.hashsalt": "reverie"}):
+    settings = importlib.import_module("matplotlib").rc_context({"svg.hashsalt": "reverie"})
+    with settings, writing(path, "make room or choose another --out"):
         write_whole(path, lambda file: figure.savefig(file, format=form, dpi=150, metadata=metadata))

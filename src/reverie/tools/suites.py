@@ -12,10 +12,11 @@ import gymnasium
 import numpy as np
 
 from ..config.errors import UserError
+from ..config.owners import warn_of_no_images
 from ..config.schema import Config
 from ..data.rows import FLAGS, Episode, Rows
 from ..envs import checks
-from ..envs.form import ActionForm, ObservationForm
+from ..envs.form import ActionForm, ObservationForm, is_image
 from ..envs.registry import SUITES, find, frames_per_step, import_modules, make_own_env, suite
 from ..envs.rows import RowStream
 from ..envs.vector import make_vector
@@ -44,6 +45,8 @@ def check_task(config: Config, seconds: float = 2.0) -> str:
     with told() as warnings:
         vector = make_vector(config.task, config.env, config.envs, config.seed, True, config.imports)
         stream = RowStream(vector, config.env, checks=config.envs.checks)
+        if not any(map(is_image, stream.observation_space.values())):
+            warn_of_no_images(config.env, config.task)
         try:
             lines = [f"task          {config.task}", *_look(stream, config.seed), "", *_speed(stream, config, seconds)]
         finally:
@@ -85,7 +88,9 @@ def faults(config: Config) -> list[str]:
     """All that is wrong with what an environment of a task shows in some steps, each fault once."""
     try:
         made = make_own_env(config.task, config.env, True, config.imports)
-    except (OSError, RuntimeError):  # the slot it runs in tries again and tells of it
+    except UserError:
+        raise
+    except Exception:  # the slot it runs in tries again and tells of it
         return []
     with made as env:
         refused = (_refusal(ObservationForm, env.observation_space), _refusal(ActionForm, env.action_space))

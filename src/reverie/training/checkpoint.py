@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,9 @@ import numpy as np
 import torch
 
 from ..config.errors import UserError
+from ..data.whole import reason
+
+LOG = logging.getLogger("reverie")
 
 FORMAT = 2
 FOLDER = "checkpoints"
@@ -26,31 +32,72 @@ def save(path: Path, state: dict[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except (OSError, RuntimeError) as error:  # torch's own writer turns a full disk into a RuntimeError
+    except (OSError, RuntimeError) as error:  # torch's writer hides a full disk behind a RuntimeError
         partial.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {reason(error)}; the checkpoint before it is kept") from error
-
-
-def reason(error: Exception) -> str:
-    """The first line of an error, in the system's words where it has any."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"cannot write {path}: {reason(error)}: make room, then --resume; the one before it is kept"
+        ) from error
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The state in a checkpoint."""
     try:
+        return _read(path, device)
+    except FileNotFoundError:
+        raise UserError(f"no checkpoint {path}: {_present(path)}") from None
+    except ValueError as error:
+        raise UserError(f"{path} {error}: take another one ({_present(path)})") from error
+
+
+def load_latest(path: Path) -> dict[str, Any]:
+    """The state that a run goes on from; where it cannot be read, the error says how to go on all the same."""
+    try:
+        return _read(path)
+    except ValueError as error:
+        raise UserError(f"{path} {error}: {way_on(path)}") from error
+
+
+def best_return(best: Path, known: float) -> float:
+    """The return of a run's best checkpoint, which may be newer than the latest, if the run was killed."""
+    try:
+        return max(known, _read(best)["best"])
+    except FileNotFoundError:
+        return known
+    except ValueError as error:
+        LOG.warning("%s %s: the next evaluation writes it anew", best, error)
+        return float("-inf")
+
+
+def way_on(latest: Path) -> str:
+    """What to do where a run cannot go on from its latest checkpoint."""
+    steps = {path: int(state["counters"]["step"]) for path, state in _others(latest).items() if "counters" in state}
+    if not steps:
+        return f"there is no other to go on from, use another --logdir, or remove {latest.parent.parent} to start over"
+    newest = max(steps, key=lambda path: steps[path])
+    words = shlex.join(["cp", str(newest), str(latest)])
+    return f"to go on from step {steps[newest]:,} call `{words}`, then --resume"
+
+
+def _read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The state in a file; a ValueError says what else it is."""
+    try:
         state = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
-        raise UserError(f"no checkpoint {path}: {_present(path.parent)}") from None
+        raise
     except Exception as error:  # a file that is no checkpoint can fail in any way
-        raise UserError(
-            f"{path} is damaged or no checkpoint of ours: take another one ({_present(path.parent)})"
-        ) from error
+        raise ValueError("is damaged or no checkpoint of ours") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise UserError(f"{path} is no checkpoint of this version: take another one ({_present(path.parent)})")
+        raise ValueError("is no checkpoint of this version")
     return state
+
+
+def _others(path: Path) -> dict[Path, dict[str, Any]]:
+    """The checkpoints beside one that can be read."""
+    found: dict[Path, dict[str, Any]] = {}
+    for each in sorted(path.parent.glob("*.pt")):
+        with suppress(ValueError):
+            found |= {each: _read(each)} if each != path else {}
+    return found
 
 
 def restored(path: Path, restore: Callable[[], None]) -> None:
@@ -72,9 +119,9 @@ def find(logdir: Path, name: str) -> Path:
     return given if given.exists() else logdir / FOLDER / name
 
 
-def _present(folder: Path) -> str:
-    names = sorted(each.name for each in folder.glob("*.pt")) if folder.is_dir() else []
-    return f"there is {', '.join(names)}" if names else "the run has saved none yet"
+def _present(missing: Path) -> str:
+    names = [each.name for each in _others(missing)]
+    return f"there is {', '.join(names)}" if names else "there is none"
 
 
 def _without_arrays(value: Any) -> Any:

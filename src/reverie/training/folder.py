@@ -5,7 +5,10 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -13,8 +16,14 @@ from typing import TextIO
 from ..config import store
 from ..config.errors import UserError
 from ..config.schema import Config
+from ..envs import checks
+from ..log.sinks.jsonl import last_step
+from ..nn import ranks
+from . import checkpoint
 
 LOCK = "run.lock"
+SHOWN = 10
+"""How many differences of two configurations are told at most."""
 
 
 def with_logdir(config: Config) -> Config:
@@ -30,13 +39,23 @@ def with_logdir(config: Config) -> Config:
 def check(config: Config, resume: bool) -> None:
     """Refuse a folder that is not fit for the run; nothing is written."""
     folder = Path(config.logdir)
+    if (resume or (folder / store.NAME).is_file()) and (changes := store.differences(store.load(folder), config)):
+        told = "; ".join(changes[:SHOWN]) + (f"; {len(changes) - SHOWN} more" if len(changes) > SHOWN else "")
+        raise UserError(f"{folder} is a run of another configuration ({told}): use another --logdir")
     if resume:
-        if changes := store.differences(store.load(folder), config):
-            raise UserError(f"{folder} is a run of another configuration ({'; '.join(changes)}): use another --logdir")
+        if not ranks.number():  # a kill may have left another process without its first checkpoint: it follows this one
+            check_checkpoint(folder)
     elif (folder / store.NAME).is_file():
         raise UserError(f"{folder} already holds a run: add --resume to continue it, or use another --logdir")
     elif folder.exists() and (not folder.is_dir() or any(each.name != LOCK for each in folder.iterdir())):
         raise UserError(f"{folder} holds other files: use an empty or new folder as --logdir")
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Refuse to start over in a folder whose log tells of training, but whose checkpoint is gone."""
+    latest = folder / checkpoint.FOLDER / "latest.pt"
+    if not latest.exists() and (step := last_step(folder / "metrics.jsonl")):
+        raise UserError(f"{folder} has a log up to step {step:,}, but no {latest.name}: {checkpoint.way_on(latest)}")
 
 
 def prepare(config: Config, resume: bool) -> Path:
@@ -50,6 +69,21 @@ def prepare(config: Config, resume: bool) -> Path:
     except OSError as error:
         raise UserError(f"cannot write into {folder}: {error.strerror}") from error
     return folder
+
+
+@contextmanager
+def emptied(config: Config, resume: bool) -> Iterator[None]:
+    """A block in which a new run that is refused in its first steps leaves its folder empty: the next may have it."""
+    try:
+        yield
+    except UserError:
+        folder = Path(config.logdir)
+        kept = any((folder / checkpoint.FOLDER).glob("*")) or any(folder.glob("nonfinite-*"))
+        first = last_step(folder / "metrics.jsonl") <= checks.STEPS * config.envs.count
+        if first and not (kept or resume or ranks.count() > 1):
+            for each in folder.iterdir():
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        raise
 
 
 def in_use(folder: Path) -> bool:

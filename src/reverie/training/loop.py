@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from . import checkpoint
 from .evaluate import Evaluator
 from .interrupt import Interrupt
 from .rehearsal import Rehearsal
+
+LOG = logging.getLogger("reverie")
 
 
 @dataclass
@@ -194,7 +197,9 @@ class Run:
         self.agent.restore(saved["agent"])
         anew = self.collector.restore(saved["collector"])
         self.logger.load_state_dict(saved["logger"])
-        if self.rehearsal is not None:
+        if self.rehearsal is not None and "rehearsal" not in saved:
+            LOG.warning("the checkpoint is of an evaluation and has no replay: it fills anew before learning goes on")
+        elif self.rehearsal is not None:
             self.rehearsal.restore(saved["rehearsal"])
             if anew:
                 self.rehearsal.replay.sever()

@@ -4,11 +4,12 @@ import sys
 import numpy as np
 import pytest
 
+from required import package
 from reverie.config.errors import UserError
 from reverie.config.schema import LogConfig
 from reverie.log.sinks import mlflow
 
-pytest.importorskip("mlflow")
+package("mlflow")
 
 
 def client(folder):

@@ -5,11 +5,12 @@ import sys
 import numpy as np
 import pytest
 
+from required import package
 from reverie.config.errors import UserError
 from reverie.config.schema import LogConfig
 from reverie.log.sinks.wandb import WandbSink
 
-pytest.importorskip("wandb")
+package("wandb")
 
 
 def test_an_offline_run_is_kept_in_the_folder_and_resumed(tmp_path):

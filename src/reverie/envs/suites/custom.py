@@ -12,6 +12,7 @@ import gymnasium
 from ...config.errors import UserError, nearest
 from ...config.schema import EnvConfig
 from ..registry import Suite, user_module
+from ..slot import tell
 
 
 class CustomEnv(gymnasium.Wrapper):
@@ -72,7 +73,8 @@ def found(name: str) -> Callable[..., Any]:
 def build(target: Callable[..., Any], name: str) -> Any:
     """What the class or function returns; it is asked to draw pictures where it says it can."""
     parameters = inspect.signature(target).parameters
-    modes = getattr(target, "metadata", {}).get("render_modes", ())
+    metadata = getattr(target, "metadata", None)  # a wrapper's own is known only once it wraps something
+    modes = metadata.get("render_modes", ()) if isinstance(metadata, dict) else ()
     arguments = {"render_mode": "rgb_array"} if "render_mode" in parameters and "rgb_array" in modes else {}
     needed = [
         word
@@ -83,7 +85,12 @@ def build(target: Callable[..., Any], name: str) -> Any:
     ]
     if needed:
         raise UserError(f"{name} needs the arguments {', '.join(needed)}: name a function that gives them")
-    return target(**arguments)
+    try:
+        return target(**arguments)
+    except (UserError, OSError, RuntimeError):  # a program it needs may not be up yet: its slot tries again
+        raise
+    except Exception as error:  # the user's code runs here, and may fail in any way
+        raise UserError(f"{name} cannot be made: {tell(error)}: mend it") from error
 
 
 SUITE = Suite(

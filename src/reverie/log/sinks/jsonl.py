@@ -92,8 +92,18 @@ def cut_after(path: Path, step: int) -> None:
 
 def evaluated_steps(path: Path) -> set[int]:
     """The steps whose evaluation is in a file; none where there is no file."""
-    lines = map(parsed, path.read_bytes().splitlines()) if path.exists() else ()
-    return {found["step"] for found in lines if found is not None and "eval/mean_return" in found}
+    return {found["step"] for found in lines_of(path) if "eval/mean_return" in found}
+
+
+def last_step(path: Path) -> int:
+    """The last step in a file; 0 where there is none."""
+    return max((found["step"] for found in lines_of(path)), default=0)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """What stands in a file, without lines that are not ours."""
+    found = map(parsed, path.read_bytes().splitlines()) if path.exists() else ()
+    return [each for each in found if each is not None]
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:
