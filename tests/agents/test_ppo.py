@@ -221,3 +221,63 @@ def test_learns_which_arm_pays():
         agent.learn_rollout(rows)
     rows = rollout_of(agent, seed=99)
     assert (rows["action"] == 2).float().mean() > 0.9
+
+
+CAREFUL = replace(SMALL, normalize_observation=True, normalize_reward=True)
+
+
+def standing(agent):
+    """Everything that learning changes, counts and the generator aside."""
+    saved = agent.save()
+    return saved["module"] | {name: value for name, value in saved["optimizer"].items() if name != "lr"}
+
+
+@pytest.mark.parametrize("action", [ACTIONS[0], ACTIONS[2]], ids=["discrete", "box"])
+@pytest.mark.parametrize("key", ["vector", "reward", "logp"])
+def test_a_rollout_that_is_not_finite_changes_nothing_and_is_counted(key, action):
+    agent = agent_of(action=action, config=replace(CAREFUL, minibatch=64))
+    agent.learn_rollout(rollout_of(agent))
+    assert agent.failures() == 0
+    rows = rollout_of(agent, seed=1)
+    rows[key][4] = torch.nan
+    before = copy.deepcopy(standing(agent))
+    learned = agent.learn_rollout(rows)
+    kept = {name for name, value in standing(agent).items() if torch.equal(value, before[name])}
+    moved = {"reward_scale.total"} | {f"reward_scale.stats.{name}" for name in ("mean", "var", "count")}
+    moved |= {f"net.vectors.norm.{name}" for name in ("mean", "var", "count")} if key != "vector" else set()
+    assert kept >= set(before) - moved
+    assert all(value.isfinite().all() for value in standing(agent).values())
+    assert agent.failures() == 1 and learned.metrics["train/skipped"] == learned.updates == 2
+    again = agent_of(action=action, config=agent.config)
+    again.restore(copy.deepcopy(agent.save()))
+    assert again.failures() == 1
+    learned = again.learn_rollout(rollout_of(again, seed=2))
+    assert again.failures() == 0 and learned.metrics["train/skipped"] == 2
+    assert all(value.isfinite() for value in learned.metrics.values())
+
+
+def test_minibatches_that_are_finite_are_learned_from_beside_one_that_is_not():
+    agent = agent_of(config=replace(CAREFUL, epochs=1))
+    before = weights(agent).clone()
+    rows = rollout_of(agent)
+    rows["logp"][3, 0] = torch.nan
+    metrics = agent.learn_rollout(rows).metrics
+    assert metrics["train/skipped"] == 1 and agent.failures() == 1
+    assert weights(agent).isfinite().all() and not torch.equal(weights(agent), before)
+    assert all(metrics[f"train/{name}"].isfinite() for name in METRICS)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_the_graph_of_a_gpu_leaves_out_what_is_not_finite():
+    agent = agent_of(config=replace(SMALL, precision="float32"), device=torch.device("cuda"))
+    for seed in range(3):
+        agent.learn_rollout(rollout_of(agent, seed=seed))
+    assert agent.updating.captures
+    rows = rollout_of(agent, seed=9)
+    rows["reward"][:] = torch.nan
+    before = copy.deepcopy(standing(agent))
+    learned = agent.learn_rollout(rows)
+    assert all(torch.equal(value, before[name]) for name, value in standing(agent).items())
+    assert agent.failures() == 1 and learned.metrics["train/skipped"] == learned.updates
+    agent.learn_rollout(rollout_of(agent, seed=10))
+    assert agent.failures() == 0 and not torch.equal(standing(agent)["net.value.weight"], before["net.value.weight"])

@@ -98,7 +98,7 @@ def test_float64_for_float32_is_converted_and_told_once(caplog):
 
 
 def test_checks_can_be_left_out():
-    assert np.isnan(stepped(Shows(np.array([0, 0, np.nan], np.float32)), checks=False).observation["vector"][2])
+    assert stepped(Shows(np.ones(3, np.int64)), checks=False).observation["vector"].tolist() == [1, 1, 1]
 
 
 def test_only_the_first_steps_are_checked():
@@ -107,8 +107,23 @@ def test_only_the_first_steps_are_checked():
     slot.reset()
     for _ in range(checks.STEPS):
         slot.step(0)
-    env.shown = np.full(3, np.nan, np.float32)
-    slot.step(0)
+    env.shown = np.ones(3, np.int64)
+    assert slot.step(0).observation["vector"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("values", "reward", "fault"),
+    [
+        ([0, np.nan], 0.0, "observation 'x' has NaN at index 1"),
+        ([-np.inf, 0], np.nan, "observation 'x' has infinity at index 0"),
+        ([0, 0], -np.inf, "the reward is infinity"),
+        ([3e38, -3e38], 1e308, ""),  # the sum of their squares overflows
+        ([0, 0], 1.0, ""),
+    ],
+)
+def test_what_is_not_finite_is_found_at_any_step(values, reward, fault):
+    shown = {"x": np.array(values, np.float32), "image": np.zeros((2, 2, 3), np.uint8)}
+    assert checks.spoiled(shown, ("x",), reward) == fault
 
 
 @pytest.mark.parametrize(

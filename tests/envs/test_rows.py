@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from reverie.config.errors import UserError
 from reverie.config.schema import EnvConfig, EnvsConfig
 from reverie.envs import toy
+from reverie.envs.checks import STEPS
 from reverie.envs.process import ProcessVector
 from reverie.envs.rows import RowStream
 from reverie.envs.serial import SerialVector
@@ -244,3 +245,51 @@ def test_images_stand_in_for_pictures():
     assert pictures[1].shape == (32, 32, 3)
     assert np.array_equal(pictures[1][..., 2], rows["image"][1, ..., -1])
     assert RowStream(SyncVectorEnv([toy.Timeout])).pictures(1) == [None]
+
+
+class Spoils(toy.Count):
+    """Shows infinity at the third step of its second episode."""
+
+    episode = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 1
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        spoiled = self.episode == 2 and self.steps == 3
+        return (observation + np.float32(np.inf) if spoiled else observation), *rest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_not_finite_become_the_end_of_a_broken_episode(kind, stream, caplog):
+    rows_stream = stream(lambda: form(Spoils()), kind, checks=False)
+    rows_stream.begin()
+    rows, broken = [], []
+    for _ in range(20):
+        rows.append({key: value.copy() for key, value in rows_stream.step(np.zeros(2, np.int64)).items()})
+        broken += [episode.length for episode in rows_stream.finished if episode.broken]
+    assert all(np.isfinite(row[key]).all() for row in rows for key in ("vector", "reward"))
+    assert column(rows[10:15], "is_last") == [False, False, False, True, False]
+    assert column(rows[10:15], "is_terminal") == [False] * 5
+    assert broken == [3, 3]
+    assert "environment 1 (Spoils) broke and is restarted: observation 'vector' has infinity at index 0" in caplog.text
+
+
+def test_other_vector_environments_that_are_not_finite_stop_the_run():
+    rows_stream = RowStream(SyncVectorEnv([Spoils] * 2), checks=False)
+    rows_stream.begin()
+    with pytest.raises(UserError, match=r"environment 0: observation 'vector' has infinity .*--envs.backend serial"):
+        for _ in range(20):
+            rows_stream.step(np.zeros(2, np.int64))
+
+
+def test_actions_that_are_not_finite_reach_no_environment(stream):
+    rows_stream = stream("toy_reach")
+    rows_stream.begin()
+    for _ in range(STEPS):
+        rows_stream.step(np.zeros((2, 2), np.float32))
+    rows_stream.step(np.full((2, 2), 3e38, np.float32))
+    with pytest.raises(UserError, match="the agent chose actions that are not finite"):
+        rows_stream.step(np.full((2, 2), np.nan, np.float32))

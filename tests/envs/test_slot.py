@@ -6,7 +6,7 @@ import pytest
 
 from reverie.config.errors import UserError
 from reverie.config.schema import EnvConfig, EnvsConfig
-from reverie.envs import toy
+from reverie.envs import checks, toy
 from reverie.envs.slot import Slot, episode_seed
 from reverie.envs.wrappers import standard
 
@@ -31,6 +31,31 @@ class BreaksAt(toy.Count):
             self.episodes.pop()
             raise ValueError("a wheel came off")
         return super().step(action)
+
+
+class SpoiledAt(toy.Count):
+    """Shows NaN, or pays it, at a given step of its first episodes, of which a list keeps count."""
+
+    def __init__(self, step, episodes, what="observation"):
+        super().__init__()
+        self.spoiling, self.episodes, self.what = step, episodes, what
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return self.spoiled(observation), info
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        if self.what == "reward" and self.steps == self.spoiling and self.episodes:
+            self.episodes.pop()
+            reward = np.inf
+        return self.spoiled(observation), reward, *rest
+
+    def spoiled(self, observation):
+        if self.what == "observation" and self.steps == self.spoiling and self.episodes:
+            self.episodes.pop()
+            return observation * np.float32(np.nan)
+        return observation
 
 
 def test_the_step_after_an_end_shows_the_next_episode():
@@ -78,6 +103,48 @@ def test_breaks_in_a_row_stop_the_run_with_the_error():
     slot = make_slot(lambda: form(BreaksAt(3, [1] * 100)), index=2, max_restarts=3)
     slot.reset()
     with pytest.raises(UserError, match=r"environment 2 \(BreaksAt\) broke 3 times in a row .*ValueError: a wheel"):
+        for _ in range(30):
+            slot.step(0)
+
+
+@pytest.mark.parametrize(
+    ("what", "fault"),
+    [("observation", "observation 'vector' has NaN at index 0"), ("reward", "the reward is infinity")],
+)
+def test_numbers_that_are_not_finite_are_a_break(what, fault, caplog):
+    slot = make_slot(lambda: form(SpoiledAt(4, [1], what)), checks=False)
+    slot.reset()
+    with caplog.at_level(logging.WARNING, "reverie"):
+        steps = [slot.step(0) for _ in range(6)]
+    assert [step.observation["vector"][0] for step in steps] == [1, 2, 3, 3, 0, 1]
+    assert [step.reward for step in steps] == [1, 2, 3, 0, 0, 1]
+    assert [step.broken for step in steps] == [False, False, False, True, False, False]
+    assert steps[3].truncated and not steps[3].terminated
+    (record,) = caplog.records
+    assert record.getMessage() == f"environment 0 (SpoiledAt) broke and is restarted: {fault}"
+
+
+def test_a_spoiled_first_observation_is_left_out(caplog):
+    left = [1, 1]
+    slot = make_slot(lambda: form(SpoiledAt(0, left)), checks=False)
+    assert slot.reset().observation["vector"][0] == 0
+    assert slot.breaks == 2 and "has NaN" in caplog.text
+
+
+def test_breaks_after_the_first_steps_end_no_run_by_the_checks_of_first_steps():
+    left = []
+    slot = make_slot(lambda: form(SpoiledAt(4, left)))
+    slot.reset()
+    for _ in range(checks.STEPS + 10):
+        slot.step(0)
+    left += [1, 1]
+    assert sum(slot.step(0).broken for _ in range(30)) == 2
+
+
+def test_an_environment_that_stays_spoiled_stops_the_run():
+    slot = make_slot(lambda: form(SpoiledAt(4, [1] * 100)), checks=False, max_restarts=3)
+    slot.reset()
+    with pytest.raises(UserError, match=r"broke 3 times in a row .*: observation 'vector' has NaN at index 0: mend"):
         for _ in range(30):
             slot.step(0)
 
@@ -173,6 +240,10 @@ def test_state_at_an_end_and_after_a_break():
         pass
     other = make_slot(lambda: form(BreaksAt(3, [])))
     assert other.restore(broken.state()).observation["vector"][0] == 3
+    spoiled = make_slot(lambda: form(SpoiledAt(4, [1])), checks=False)
+    spoiled.reset()
+    assert [spoiled.step(0).broken for _ in range(4)] == [False, False, False, True]
+    assert make_slot(lambda: form(toy.Count())).restore(spoiled.state()).observation["vector"][0] == 3
     assert other.step(0).observation["vector"][0] == 0
 
 

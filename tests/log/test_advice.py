@@ -121,3 +121,8 @@ def test_a_run_is_advised_by_what_its_agent_is(tmp_path):
     assert any("train/skipped" in line for line in lines)
     found = EventAccumulator(str(tmp_path)).Reload().Tensors("advice/text_summary")
     assert any(b"approx_kl" in each.tensor_proto.string_val[0] for each in found)
+
+
+def test_ppo_that_skips_is_told_its_own_learning_rate():
+    (line,) = advice(HEALTHY | {"train/skipped": 8.0, "train/policy_loss": math.nan}, "ppo", actions=7)
+    assert "skipped" in line and "--ppo.lr" in line

@@ -31,7 +31,8 @@ def test_equals_adam_with_clipped_gradients():
     adam = torch.optim.Adam(theirs.parameters(), lr=1e-2, eps=1e-5)
     for step in range(5):
         max_norm = 0.5 if step % 2 else 100.0
-        norm = flat.step(loss_of(ours, step), max_norm)
+        norm, finite = flat.step(loss_of(ours, step), max_norm)
+        assert finite
         adam.zero_grad()
         loss_of(theirs, step).backward()
         expected = nn.utils.clip_grad_norm_(theirs.parameters(), max_norm)
@@ -164,3 +165,17 @@ def test_one_optimiser_stops_for_the_failure_of_another():
     found, stepper = stepped(StepConfig(), GRADIENTS, START, finite=[True, False, True])
     np.testing.assert_array_equal(found[1], found[0])
     assert stepper.count == 2
+
+
+@pytest.mark.parametrize("rate", [1e-2, torch.tensor(1e-2)], ids=["number", "tensor"])
+@pytest.mark.parametrize("spoil", [lambda x: x * torch.nan, lambda x: x + torch.inf], ids=["gradient", "loss"])
+def test_flat_adam_leaves_out_what_is_not_finite(spoil, rate):
+    ours, theirs = networks()
+    one, other = (FlatAdam(net.parameters(), rate, 1e-5) for net in (ours, theirs))
+    for step in range(3):
+        assert one.step(loss_of(ours, step), 1.0)[1] and other.step(loss_of(theirs, step), 1.0)[1]
+        before = [one.flat.clone(), *(value.clone() for value in (one.mean, one.square, one.count))]
+        _, finite = one.step(spoil(loss_of(ours, step)), 1.0)
+        assert not finite
+        assert all(torch.equal(left, right) for left, right in zip(before, (one.flat, one.mean, one.square, one.count)))
+    assert torch.equal(one.flat, other.flat)

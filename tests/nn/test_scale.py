@@ -79,3 +79,24 @@ def test_the_running_mean_is_right_from_the_first_batch_on_and_leaves_out_what_i
     assert mean(torch.tensor([torch.nan, 1.0])) == pytest.approx(2.0)
     # weights 0.1 and 0.09 of the newest and the one before it
     assert mean(torch.tensor([4.0])) == pytest.approx((0.1 * 4 + 0.09 * 2) / 0.19)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_batch_that_is_not_finite_leaves_the_norm(bad):
+    norm, other = RunningNorm(2), RunningNorm(2)
+    batch = torch.tensor([[1.0, 2.0], [3.0, 6.0]])
+    for each in (norm, other):
+        each.update(batch)
+    norm.update(torch.tensor([[1.0, bad], [0.0, 0.0]]))
+    for each in (norm, other):
+        each.update(batch + 1)
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in norm.state_dict().items())
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_reward_that_is_not_finite_counts_nothing_in_the_scale(bad):
+    scale, other = ReturnScale(1, gamma=0.5), ReturnScale(1, gamma=0.5)
+    reward, last = torch.tensor([[1.0], [0.0], [2.0]]), torch.zeros(3, 1, dtype=torch.bool)
+    scale(torch.tensor([[1.0], [bad], [2.0]]), last)
+    other(reward, last)
+    torch.testing.assert_close(scale(reward, last), other(reward, last), rtol=0, atol=0)

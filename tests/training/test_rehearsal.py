@@ -13,7 +13,8 @@ from reverie.collect.collector import Chunk
 from reverie.config.dreamer import ReplayConfig
 from reverie.config.errors import UserError
 from reverie.data.replay import Replay
-from reverie.training.rehearsal import PATIENCE, Rehearsal
+from reverie.training.rehearsal import Rehearsal
+from reverie.training.skips import PATIENCE
 
 ENVS = 2
 CONFIG = ReplayConfig(batch=2, length=4, ratio=2.0, warmup=0, prefill=0, capacity=2000, start="zeros")

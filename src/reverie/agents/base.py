@@ -93,7 +93,7 @@ class Agent(nn.Module):
         return Media()
 
     def failures(self) -> Tensor | None:
-        """How many updates in a row came to nothing for numbers that are not finite; None where none is counted."""
+        """How many updates, or rounds of them, in a row failed for numbers that are not finite; None if not counted."""
         return None
 
     def schedule(self, progress: float) -> None:

@@ -33,6 +33,8 @@ class PPO(Agent):
 
     family = "ppo"
     on_policy = True
+    skipped: Tensor
+    failed: Tensor
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class PPO(Agent):
         self.reward_scale = ReturnScale(envs, config.gamma).to(device) if config.normalize_reward else None
         self.optimizer = FlatAdam(self.net.parameters(), config.lr, config.adam_eps)
         self.generator = torch.Generator(device).manual_seed(seed + ranks.number())
+        self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
+        self.register_buffer("failed", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
         self.clip: float | Tensor = config.clip
         self.acting: dict[Mode, Calculation] = {mode: partial(self._act, mode=mode) for mode in MODES}
         self.updating: Calculation = self._update
@@ -96,11 +100,22 @@ class PPO(Agent):
                 seen.append(self.updating(batch if parts == 1 else picked(batch, index))["measured"])
             if self._moved_too_far(seen[-parts:]):
                 break
-        metrics = dict(zip(METRICS, torch.stack(seen).mean(0).unbind()))
+        metrics = dict(zip(METRICS, averages(seen).unbind())) | {"skipped": self._count_skipped(seen)}
         metrics["explained_variance"] = losses.explained_variance(batch["value"], batch["target"], batch["weight"])
         metrics["lr"] = torch.as_tensor(self.optimizer.lr).clone()
         self.net.vectors.update({key: x[:-1] for key, x in rows.items()})
         return Learned({f"train/{name}": value for name, value in metrics.items()}, updates=len(seen))
+
+    def _count_skipped(self, seen: list[Tensor]) -> Tensor:
+        """How many updates were skipped so far, with those of a round that has just been."""
+        missed = len(seen) - torch.stack(seen)[:, -1].sum().long()
+        self.skipped += missed
+        self.failed.add_(1).mul_(missed > 0)
+        return self.skipped.float()
+
+    def failures(self) -> Tensor:
+        """How many rounds in a row had updates that were skipped for numbers that are not finite."""
+        return self.failed
 
     def schedule(self, progress: float) -> None:
         """Learning rate and clip range, lowered linearly where the configuration asks for it."""
@@ -126,7 +141,7 @@ class PPO(Agent):
         return {key: x.flatten(0, 1) for key, x in batch.items()}
 
     def _update(self, batch: Batch) -> Batch:
-        """One gradient step on rows (B, ...); the metrics of METRICS, stacked, as `measured`."""
+        """One gradient step on rows (B, ...); metrics and, behind them, whether it was made, stacked as `measured`."""
         config = self.config
         policy, value = self.net(batch)
         if config.normalize_advantage:
@@ -134,22 +149,32 @@ class PPO(Agent):
         logp, entropy = policy.logp(batch["action"]), policy.entropy()
         means = losses.Objective.apply(logp, entropy, value, batch, self.clip, config.value_clip)
         loss = means[0] + config.value_scale * means[1] - config.entropy * means[2]
-        norm = self.optimizer.step(loss, config.grad_norm)
-        return {"measured": torch.cat([means.detach(), norm.reshape(1)])}
+        norm, finite = self.optimizer.step(loss, config.grad_norm)
+        return {"measured": torch.cat([means.detach(), torch.stack([norm, finite.float()])])}
 
     def _moved_too_far(self, seen: list[Tensor]) -> bool:
         limit = self.config.target_kl
-        return limit > 0 and bool(ranks.average_(torch.stack(seen)[:, METRICS.index("approx_kl")].mean()) > limit)
+        return limit > 0 and bool(ranks.average_(averages(seen)[METRICS.index("approx_kl")]) > limit)
 
     def save(self) -> dict[str, Any]:
-        """Weights, statistics, optimiser and random state."""
-        return super().save() | {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
+        """Weights, statistics, optimiser, random state and what was skipped."""
+        counts = {"skipped": self.skipped, "failed": self.failed}
+        drawn = self.generator.get_state()
+        return super().save() | {"optimizer": self.optimizer.state_dict(), "generator": drawn, "counts": counts}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Take back what `save` gave."""
         super().restore(saved)
         self.optimizer.load_state_dict(saved["optimizer"])
         restore_random(self.generator, saved["generator"])
+        for name, count in saved.get("counts", {}).items():  # runs of old have none
+            getattr(self, name).copy_(count)
+
+
+def averages(seen: list[Tensor]) -> Tensor:
+    """The means of what updates have measured, over those that were made; NaN if none was."""
+    found, made = torch.stack(seen).split([len(METRICS), 1], 1)
+    return torch.where(made > 0, found, 0.0).sum(0) / made.sum()
 
 
 def picked(batch: Batch, index: Tensor) -> Batch:

@@ -127,6 +127,11 @@ def box_form(space: spaces.Box) -> spaces.Box:
     return spaces.Box(low.reshape(shape), high.reshape(shape), shape, target)
 
 
+def float_keys(space: spaces.Dict) -> tuple[str, ...]:
+    """The entries of a space of the standard form that hold floats."""
+    return tuple(key for key, leaf in space.spaces.items() if np.dtype(leaf.dtype).kind == "f")
+
+
 def is_image(space: gymnasium.Space) -> bool:
     """Whether a space of the standard form holds images: uint8 (h, w, c)."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3

@@ -30,6 +30,9 @@ STEP = (b"\x00", b"\x01")
 class ProcessVector(VectorEnv):
     """A vector environment over worker processes; what it returns stays valid until the step after next."""
 
+    restarts = True
+    """Single environments that break, or give numbers that are not finite, are restarted."""
+
     def __init__(self, factories: Sequence[Factory], seed: int, settings: EnvsConfig) -> None:
         self.settings, self.base_seed = settings, seed
         self.names = [getattr(factory, "name", "") for factory in factories]

@@ -15,7 +15,7 @@ from ..config.schema import EnvConfig
 from ..data.rows import Episode, Rows
 from . import checks
 from .checks import STEPS
-from .form import ActionForm, ObservationForm, is_image
+from .form import ActionForm, ObservationForm, float_keys, is_image
 from .slot import summary
 
 
@@ -39,6 +39,8 @@ class RowStream:
         self.observation_space: spaces.Dict = self.form.space
         self.action_space: gymnasium.Space = self.action_form.space
         self.unchecked = STEPS if checks else 0
+        self.restarts = getattr(vector, "restarts", False)
+        self.floats = float_keys(self.observation_space)
         self.score = np.zeros(self.count)
         self.length = np.zeros(self.count, np.int64)
         self.ended = np.ones(self.count, np.bool_)
@@ -73,6 +75,8 @@ class RowStream:
         actions = np.asarray(actions)
         if self.unchecked:
             checks.actions(self.action_space, actions, self.count)
+        elif actions.dtype.kind == "f" and not checks.finite(actions):
+            raise UserError("the agent chose actions that are not finite: observations may be huge, rescale them")
         self.sent = actions if self.same_actions else self.action_form(actions, (self.count,))
         if hasattr(self.vector, "step_async"):
             self.vector.step_async(self.sent)
@@ -97,6 +101,8 @@ class RowStream:
             self.unchecked -= 1
             checks.observations(self.observation_space, rows, self.count)
             checks.rewards(raw)
+        elif not self.restarts:
+            checks.unspoiled(rows, self.floats, raw)
         self.score = np.where(first, 0.0, self.score + raw)
         self.length = np.where(first, 0, self.length + 1)
         self.finished = self.episodes(last, info) if last.any() else []

@@ -20,6 +20,9 @@ from .slot import Factory, Slot
 class SerialVector(VectorEnv):
     """A vector environment without processes; what it returns stays valid until the step after next."""
 
+    restarts = True
+    """Single environments that break, or give numbers that are not finite, are restarted."""
+
     def __init__(self, factories: Sequence[Factory], seed: int, settings: EnvsConfig) -> None:
         self.base_seed = seed
         self.slots = [Slot(factory, index, seed, settings) for index, factory in enumerate(factories)]

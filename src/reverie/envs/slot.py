@@ -14,6 +14,7 @@ from gymnasium import spaces
 from ..config.errors import UserError
 from ..config.schema import EnvsConfig
 from . import checks, wrappers
+from .form import float_keys
 
 Factory = Callable[[], gymnasium.Env]
 """Builds an environment in the standard form. To reach worker processes it must be picklable."""
@@ -44,6 +45,10 @@ class Past(NamedTuple):
 NO_PAST = Past()
 
 
+class Spoiled(Exception):
+    """An environment gave numbers that are not finite, which is a break: nothing must be learned from them."""
+
+
 class Slot:
     """A place for one environment. Episode k of slot i starts with a seed derived from (seed, i, k)."""
 
@@ -57,9 +62,11 @@ class Slot:
         self.ended = past.running is None
         self.actions: list[Any] = []
         self.name = getattr(factory, "name", "")
+        self.checked = checks.STEPS if settings.checks else 0
         self.env: gymnasium.Env | None = None
         first = self.build()
         self.observation_space, self.action_space = dict_space(first), first.action_space
+        self.floats = float_keys(self.observation_space)
         self.spaces = (self.observation_space, self.action_space)
 
     def build(self) -> gymnasium.Env:
@@ -68,7 +75,7 @@ class Slot:
             try:
                 self.env = self.factory()
                 self.name = self.name or type(self.env.unwrapped).__name__
-                wrappers.watch(self.env, self.index, checks.STEPS if self.settings.checks else 0)
+                wrappers.watch(self.env, self.index, self.checked)
             except UserError:
                 raise
             except Exception as error:
@@ -99,6 +106,8 @@ class Slot:
         """One step of the environment itself."""
         assert self.env is not None
         observation, reward, terminated, truncated, info = self.env.step(action)
+        if fault := checks.spoiled(observation, self.floats, float(reward)):
+            raise Spoiled(fault)
         self.actions.append(action.copy() if isinstance(action, np.ndarray) else action)
         self.last = observation
         self.ended = terminated or truncated
@@ -125,9 +134,11 @@ class Slot:
         seed = episode_seed(self.seed, self.index, self.episode)
         self.actions = []
         env.action_space.seed(seed)
-        self.last, _ = env.reset(seed=seed)
-        self.ended = self.lost = False
-        return self.last
+        observation, _ = env.reset(seed=seed)
+        if fault := checks.spoiled(observation, self.floats, 0.0):
+            raise Spoiled(fault)
+        self.last, self.ended, self.lost = observation, False, False
+        return observation
 
     def broken_end(self) -> Step:
         """The last good observation again, as the end of an episode that broke."""
@@ -145,6 +156,8 @@ class Slot:
         """Throw the environment away after an error; too many in a row stop everything."""
         self.breaks += 1
         told = tell(error)
+        if isinstance(error, Spoiled):
+            self.checked = 0  # the checks of first steps end a run, and it is past these
         if self.breaks >= self.settings.max_restarts:
             self.close()
             raise UserError(too_often(self.index, self.name, self.breaks, told)) from error
@@ -213,6 +226,8 @@ def dict_space(env: gymnasium.Env) -> spaces.Dict:
 
 def tell(error: BaseException) -> str:
     """One line of what an error is and where it came from."""
+    if isinstance(error, Spoiled):
+        return str(error)
     place, trace = "", error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code

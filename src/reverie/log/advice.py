@@ -30,7 +30,7 @@ WARMED_UP, HALFWAY, NEAR_END = 0.1, 0.5, 0.8
 
 CLIPPED: tuple[Family, ...] = ("ppo", "on_policy_ppo", "imagined_ppo")
 """Who learns by PPO's clipped updates. Others' policies may well be almost certain, and heed no option of PPO."""
-SKIPPING: tuple[Family, ...] = ("dreamer", "on_policy_ppo", "imagined_ppo")
+SKIPPING: tuple[Family, ...] = ("dreamer", *CLIPPED)
 """Who leaves out updates that are not finite."""
 
 REMEDIES: dict[Family, str] = {

@@ -58,7 +58,8 @@ class Flat:
 class FlatAdam(Flat):
     """Adam over all parameters as one tensor, with the gradient's length cut first.
 
-    The step is torch's own fused kernel, called directly: `torch.optim.Adam` adds five times its time around it.
+    The step is torch's own fused kernel, called directly: `torch.optim.Adam` adds five times its time around it. A
+    step with a loss or gradients that are not finite changes nothing.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], lr: float, eps: float) -> None:
@@ -67,20 +68,26 @@ class FlatAdam(Flat):
         """A tensor where a captured graph is to read it anew at each step."""
         self.eps = eps
 
-    def step(self, loss: Tensor, max_norm: float) -> Tensor:
-        """Step down the gradient of a loss, first scaled to at most `max_norm` if that is not 0; the length it had."""
+    def step(self, loss: Tensor, max_norm: float) -> tuple[Tensor, Tensor]:
+        """Step down the gradient of a loss, first scaled to at most `max_norm` if that is not 0.
+
+        The length it had, and whether all was finite and so it was done.
+        """
         self.gradient.zero_()
         loss.backward()
         with torch.no_grad():
+            self.gradient[:1] += 0 * loss.detach()  # a loss that is not finite is so for all processes
             norm = ranks.average_(self.gradient).norm()
+            finite = norm.isfinite()
             if max_norm > 0:
                 self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
-            self.count += 1
+            self.count += finite
             torch._fused_adam_(
                 [self.flat], [self.gradient], [self.mean], [self.square], [], [self.count],
                 lr=self.lr, beta1=0.9, beta2=0.999, weight_decay=0.0, eps=self.eps, amsgrad=False, maximize=False,
+                found_inf=(~finite).float(),
             )  # fmt: skip
-        return norm
+        return norm, finite
 
     def state_dict(self) -> dict[str, Any]:
         """The optimiser's state; the parameters are saved with their modules."""

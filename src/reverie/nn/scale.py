@@ -29,16 +29,17 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Merge a batch (..., size) into the statistics (Chan et al.'s parallel form)."""
+        """Merge a batch (..., size) into the statistics (Chan et al.'s parallel form), unless it is not finite."""
         x = x.reshape(-1, x.shape[-1]).double()
         count = x.shape[0] * ranks.count()
         mean = ranks.average_(x.mean(0))
         delta = mean - self.mean
         total = self.count + count
         spread = self.var * self.count + ranks.average_((x - mean).square().mean(0)) * count
-        self.var.copy_((spread + delta.square() * self.count * count / total) / total)
-        self.mean.add_(delta * count / total)
-        self.count.copy_(total)
+        var = (spread + delta.square() * self.count * count / total) / total
+        finite = var.isfinite().all()  # nor is it where the mean is not
+        for old, new in ((self.var, var), (self.mean, self.mean + delta * count / total), (self.count, total)):
+            old.copy_(torch.where(finite, new, old))
 
 
 class ReturnScale(nn.Module):
@@ -54,10 +55,14 @@ class ReturnScale(nn.Module):
 
     @torch.no_grad()
     def forward(self, reward: Tensor, is_last: Tensor) -> Tensor:
-        """Scaled rewards (T, N) of a rollout, after its returns have entered the statistics."""
+        """Scaled rewards (T, N) of a rollout, after its returns have entered the statistics.
+
+        Rewards that are not finite enter as 0: what has once become of them would stay in the sums forever.
+        """
+        earned = torch.where(reward.isfinite(), reward, 0.0)
         totals = torch.empty_like(reward, dtype=torch.float64)
         for t in range(reward.shape[0]):
-            self.total.mul_(self.gamma).add_(reward[t])
+            self.total.mul_(self.gamma).add_(earned[t])
             totals[t] = self.total
             self.total.mul_(~is_last[t])
         self.stats.update(totals.unsqueeze(-1))

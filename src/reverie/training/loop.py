@@ -10,6 +10,7 @@ from typing import Any
 
 from ..agents.base import Agent, Learned, Mode
 from ..collect.collector import Source
+from ..config.errors import UserError
 from ..config.schema import RunConfig
 from ..data.counters import Counters
 from ..log.dreams import COLUMNS, FPS, film, scenes
@@ -20,6 +21,9 @@ from . import checkpoint
 from .evaluate import Evaluator
 from .interrupt import Interrupt
 from .rehearsal import Rehearsal
+from .skips import Skips
+
+ADVICE = "lower --ppo.lr, or take --ppo.normalize_observation True or --ppo.normalize_reward True"
 
 LOG = logging.getLogger("reverie")
 
@@ -44,6 +48,9 @@ class Run:
     evaluation: dict[str, float] = field(default_factory=dict)
     stop: Interrupt = field(default_factory=Interrupt)
     written: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.skips = Skips(self.folder, "rounds", ADVICE, dumps=1)
 
     def train(self) -> None:
         """Train until the budget is spent, the goal is reached or someone interrupts; save at the end in any case."""
@@ -73,6 +80,8 @@ class Run:
         self.logger.episodes(chunk.episodes)
         self.logger.add(chunk.metrics)
         self.learned(self.agent.learn_rollout(chunk.rows))
+        if self.rehearsal is None and (failed := self.agent.failures()) is not None:
+            self.skips.look(int(failed), chunk.rows, self.counters.updates)
         for learned in self.rehearsal.learn(self.agent, chunk, steps) if self.rehearsal else ():
             self.learned(learned)
         self.collector.publish(self.counters.updates)
@@ -173,11 +182,14 @@ class Run:
         return goal is not None and self.evaluation.get("mean_return", float("-inf")) >= goal
 
     def save(self, name: str) -> None:
-        """Write a checkpoint of everything that changes."""
+        """Write a checkpoint of everything that changes, unless it has nothing left to go on with."""
+        path = self.folder / checkpoint.FOLDER / f"{name}.pt"
+        if not all(weight.isfinite().all() for weight in self.agent.parameters()):
+            raise UserError(f"the agent's weights are not finite, so {path} is not written: lower the learning rate")
         state = self.state()
         if name == "latest" and self.rehearsal is not None:
             state["rehearsal"] = self.rehearsal.state()
-        checkpoint.save(self.folder / checkpoint.FOLDER / f"{name}.pt", state)
+        checkpoint.save(path, state)
 
     def state(self) -> dict[str, Any]:
         """All that a resumed run needs to go on as if it had not stopped."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..agents.base import Agent, Learned
@@ -21,11 +20,11 @@ from ..data.rows import Batch
 from ..data.select import Uniform, Weighting
 from ..nn import ranks
 from .feed import Feed
+from .skips import Skips
 
 LOG = logging.getLogger("reverie")
 
-PATIENCE = 10
-"""Updates in a row that may fail for numbers that are not finite before the run stops."""
+ADVICE = "lower --optim.model.lr, or take --world.precision float32"
 DUMPS = 3
 """Batches written down at most."""
 LOOK = 60
@@ -50,7 +49,7 @@ class Rehearsal:
         self.due = 0.0
         self.started = False
         self.updates = 0
-        self.dumps = 0
+        self.skips = Skips(folder, "updates", ADVICE, DUMPS)
 
     def learn(self, agent: Agent, chunk: Chunk, steps: int) -> Iterator[Learned]:
         """Remember a chunk's rows, then make the updates that are due, one at a time.
@@ -104,7 +103,7 @@ class Rehearsal:
         self.updates += 1
         failed = agent.failures()
         if failed is not None and (failed.device.type == "cpu" or self.updates % CHECK_EVERY == 0):
-            self._check(int(failed), batch)
+            self.skips.look(int(failed), batch, self.updates)
         return learned
 
     def glance(self) -> Batch | None:
@@ -116,21 +115,6 @@ class Rehearsal:
         length = max(self.length, min(LOOK, (self.replay.total - self.replay.first) // 2))
         batch = self.replay.sample(self.batch, length, selection)
         return batch | {"continues": torch.zeros_like(batch["is_first"][:, 0])}
-
-    def _check(self, failed: int, batch: Batch) -> None:
-        """Write down a batch whose update was skipped, and stop when that happens again and again."""
-        if not failed:
-            return
-        if self.dumps < DUMPS:
-            self.dumps += 1
-            path = self.folder / f"nonfinite-{self.updates}.npz"
-            np.savez(path, **{key: _plain(value) for key, value in batch.items()})  # type: ignore[arg-type]
-            LOG.warning("an update was skipped: its loss or gradient is not finite; its batch is in %s", path)
-        if failed >= PATIENCE:
-            raise UserError(
-                f"{failed} updates in a row had a loss or gradient that is not finite: look at the batches in "
-                f"{self.folder}/nonfinite-*.npz, lower --optim.model.lr, or take --world.precision float32"
-            )
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps; the rows themselves go to files beside it."""
@@ -160,8 +144,3 @@ class Rehearsal:
 
 PACE = ("collected", "waited", "due", "started", "updates")
 """Counts that a checkpoint keeps."""
-
-
-def _plain(value: torch.Tensor) -> np.ndarray:
-    """The tensor as an array; bfloat16, which numpy lacks, as float32."""
-    return (value.float() if value.dtype == torch.bfloat16 else value).cpu().numpy()
