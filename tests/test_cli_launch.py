@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 
-import pytest
 import torch
 
 import reverie
+from required import package
 from reverie.commands import learning as commands
 from reverie.config import store
 from reverie.tools.launch import Team
@@ -67,8 +67,8 @@ def test_generators_speak_in_whole_lines_with_their_number(tmp_path, monkeypatch
 
 
 def test_evaluations_of_a_follower_reach_mlflow_and_wandb_in_the_run_s_own_runs(tmp_path, call, monkeypatch):
-    pytest.importorskip("mlflow")
-    pytest.importorskip("wandb")
+    package("mlflow")
+    package("wandb")
     monkeypatch.setattr("os.nice", lambda increment: 0)
     sinks = ["--log.mlflow", "True", "--log.wandb", "True", "--log.wandb_mode", "offline"]
     words = [*OPTIONS[:3], *sinks, "--run.eval_apart", "True", "--run.eval_videos", "0", "--logdir", str(tmp_path)]

@@ -286,17 +286,6 @@ def test_these_checks_notice_wrong_names(words):
         check_task(resolve(words)[0].task)
 
 
-@pytest.mark.parametrize(
-    "program",
-    ["train_mario_ppo.py", "play_mario_ppo.py", "dreamer.py", "launch.py", "agent.train_dreamer_godot",
-     "opt_dreamer.py train", "opt_dreamer.py run", "launch_tests.py", "requirements.txt", "setup_scripts/atari.sh"],
-)  # fmt: skip
-def test_other_projects_commands_have_one_of_ours(program):
-    table = (ROOT / "README.md").read_text().partition("## If you know other projects' commands")[2]
-    rows = re.findall(r"^\| (`.+?) \| (`.+) \|$", table.partition("\n## ")[0], re.MULTILINE)
-    assert any(program in there and re.match(r"`(reverie|make|pip) ", here) for there, here in rows)
-
-
 def test_troubles_of_ppo_on_a_world_model_are_explained():
     text = (ROOT / "docs/troubleshooting.md").read_text()
     for metric in ("ppo_skipped", "ratio_clamped", "output_clamped", "logp_reconstructed"):

@@ -18,7 +18,7 @@ from .reopened import make_player
 from .tools.player import Player
 from .training.checkpoint import find
 from .training.device import device_of, of_rank
-from .training.folder import Lock, check, emptied, prepare, with_logdir
+from .training.folder import Lock, check, prepare, with_logdir, withdrawn
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,9 @@ def train(
                 folder = prepare(config, resume)
                 if not ranks.number():
                     ranks.wait()
-                with emptied(config, resume):
+                with withdrawn(config, resume) as counters:
                     run = make_run(config, folder, parts, resume, quiet)
+                    counters.append(run.counters)
                     before = run.counters.step, run.counters.updates
                     with closing(run.logger):
                         run.train()

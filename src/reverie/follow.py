@@ -128,5 +128,4 @@ def write(sinks: list[Sink], counters: dict[str, float], result: Evaluation) -> 
 
 
 def _best_so_far(folder: Path) -> float:
-    path = folder / checkpoint.FOLDER / "best.pt"
-    return float(checkpoint.load(path)["best"]) if path.exists() else float("-inf")
+    return float(checkpoint.best_return(folder / checkpoint.FOLDER / "best.pt", float("-inf")))

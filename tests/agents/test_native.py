@@ -18,6 +18,7 @@ from reverie.config.presets import stacked
 from reverie.nn.heads import NumberHead
 from reverie.nn.layers import Layers
 from reverie.nn.native.heads import NativeHead
+from reverie.nn.native.layered import Layered
 from reverie.nn.native.machine import Unfit, machine
 from reverie.nn.native.memory import Memory
 from reverie.nn.outputs import Number, TwoHot
@@ -37,8 +38,8 @@ SMALL |= {"behavior.starts": 0, "behavior.horizon": 12, "optim.model.lr": 1e-3, 
 pytestmark = pytest.mark.usefixtures("c_compiler")
 
 
-def agent_of(preset, action, fast):
-    options = SMALL | {"run.fast": fast}
+def agent_of(preset, action, fast, more=None):
+    options = SMALL | {"run.fast": fast} | (more or {})
     return Dreamer(OBSERVATION, ACTIONS[action], replaced(stacked([preset, "debug"]), options), torch.device("cpu"))
 
 
@@ -95,7 +96,7 @@ def test_what_dreams_have_found_is_not_worked_out_again(monkeypatch):
         monkeypatch.setattr(head.pred.program, "run", spied(head.pred.program.run, asked, "pred"))
     agent.learn_replay(rows)
     assert asked == []  # replayed rows are too few for the programs of heads and layers
-    assert not agent.updating["all"].func.memory.known
+    assert not agent.native.memory.known
 
 
 def spied(run, asked, name):
@@ -116,7 +117,7 @@ def test_what_heads_expect():
         for parameter in one.parameters():
             torch.nn.init.normal_(parameter, 0, 0.3)
         two.load_state_dict(one.state_dict())
-        with torch.no_grad():
+        with torch.no_grad(), fast.native.memory:
             # bins reach 5e8 and nearly cancel, so rounding is measured by what they are without their signs
             sizes = one(feature).softmax(-1) @ one.output.edges.abs() if isinstance(one.output, TwoHot) else 1.0
             assert ((two.pred(feature) - one.pred(feature)).abs() <= 1e-5 * (1 + sizes)).all()
@@ -125,8 +126,8 @@ def test_what_heads_expect():
 
 def test_even_heads_expect_exactly_nothing():
     agent = agent_of("dreamer_v3", "discrete", "native")
-    with torch.no_grad():
-        assert NativeHead(agent.behavior.critic, Memory())(torch.randn(300, agent.world.features)).eq(0).all()
+    with torch.no_grad(), (memory := Memory()):
+        assert NativeHead(agent.behavior.critic, memory)(torch.randn(300, agent.world.features)).eq(0).all()
 
 
 def test_an_agent_with_programs_can_be_copied_and_saved():
@@ -150,6 +151,10 @@ class Doubled(Number):
         return 2 * x.squeeze(-1)
 
 
+class Own(NumberHead):
+    """A head of one's own."""
+
+
 class Still(Behavior):
     """A behaviour of one's own."""
 
@@ -161,6 +166,14 @@ def test_classes_built_upon_ours_run_as_they_are():
     agent.behavior.__class__ = Still
     with pytest.raises(Unfit, match="Still"):
         NativeDreaming(agent.world.rssm, agent.behavior, [], Memory())
+    with pytest.raises(Unfit, match="Own"):
+        Layered(Own(Layers(), 8, 16, 1, TwoHot(15)), torch.nn.Linear(8, 8))
+
+
+def test_coders_without_layers_run_as_they_are(assert_updates_alike):
+    plain, fast = (agent_of("dreamer_v3", "discrete", how, {"world.layers": 0}) for how in ("off", "native"))
+    fast.load_state_dict(plain.state_dict())
+    assert_updates_alike(plain, fast, rows_of(plain, "discrete"))
 
 
 @pytest.mark.parametrize("words", ["false", "/nonexistent/cc", 'gcc "'])

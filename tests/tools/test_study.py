@@ -71,7 +71,7 @@ def postgresql():
 WORKER = """
 import sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = [sys.argv[2], sys.argv[2] + "/../shared"]
 from test_study import POINTS, search
 found = search(sys.argv[1], points=POINTS if sys.argv[3] == "grid" else ())
 while (trial := found.claim()) is not None:

@@ -1,6 +1,8 @@
 """Run folders: nothing is overwritten, nothing is shared."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,7 +13,9 @@ from reverie.config import store
 from reverie.config.errors import UserError
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
-from reverie.training.folder import Lock, emptied, prepare
+from reverie.data.counters import Counters
+from reverie.log.disk import writing
+from reverie.training.folder import Lock, prepare, withdrawn
 
 
 def config_in(path, **options):
@@ -62,10 +66,40 @@ def test_of_many_differences_some_are_told(tmp_path):
 def test_a_run_that_is_refused_in_its_first_steps_leaves_its_folder_to_the_next(tmp_path, step, left):
     config = config_in(tmp_path, **{"envs.count": 8})
     prepare(config, resume=False)
-    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": step}) + "\n")
-    with pytest.raises(UserError, match="NaN"), emptied(config, resume=False):
+    (tmp_path / "metrics.jsonl").touch()  # nothing is logged yet, however many steps were played
+    with pytest.raises(UserError, match="NaN"), withdrawn(config, resume=False) as counters:
+        counters.append(Counters(step=step))
         raise UserError("an observation has NaN")
     assert sorted(each.name for each in tmp_path.iterdir()) == left
+
+
+def test_a_refused_run_takes_away_what_it_wrote_and_nothing_else(tmp_path):
+    config = config_in(tmp_path / "run")
+    prepare(config, resume=False)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "run" / "thesis").symlink_to(tmp_path / "thesis")
+    (tmp_path / "run" / "episodes").mkdir()
+    (tmp_path / "run" / "episodes" / "one.npz").write_text("precious")
+    with pytest.raises(UserError, match="NaN"), withdrawn(config, resume=False):
+        raise UserError("an observation has NaN")
+    assert sorted(each.name for each in (tmp_path / "run").rglob("*")) == ["episodes", "one.npz", "thesis"]
+
+
+def test_a_run_that_could_not_write_may_go_on(tmp_path):
+    config = config_in(tmp_path)
+    prepare(config, resume=False)
+    with pytest.raises(UserError, match="No space"), withdrawn(config, resume=False), writing(tmp_path / "events"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    prepare(config, resume=True)
+
+
+def test_a_run_without_a_checkpoint_is_told_so_with_and_without_resume(tmp_path):
+    config = config_in(tmp_path)
+    prepare(config, resume=False)
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 500}) + "\n")
+    for resume in (False, True):
+        with pytest.raises(UserError, match=r"log up to step 500, but no latest.pt: .* remove"):
+            prepare(config, resume)
 
 
 @pytest.mark.parametrize(("name", "resume"), [("checkpoints/best.pt", False), ("nonfinite-7.npz", False), ("a", True)])
@@ -74,7 +108,7 @@ def test_a_refused_run_keeps_what_may_be_wanted(tmp_path, name, resume):
     prepare(config, resume=False)
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / name).write_text("precious")
-    with pytest.raises(UserError, match="NaN"), emptied(config, resume):
+    with pytest.raises(UserError, match="NaN"), withdrawn(config, resume):
         raise UserError("an observation has NaN")
     assert (tmp_path / name).read_text() == "precious"
 

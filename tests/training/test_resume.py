@@ -38,6 +38,10 @@ DREAMERS = {
     "prioritised": ("dreamer_v3", {"replay.online": 0.0, "replay.prioritised": 1.0, "replay.storage": "disk"}),
     "first": ("dreamer_v1", {"world.cnn": "pool"}),
     "on_policy": ("dreamer_v3", {"agent.policy": "on_policy_ppo", "ppo.rollout": 8, "ppo.minibatch": 8}),
+    "on_policy_by_programs": (
+        "dreamer_v3",
+        {"agent.policy": "on_policy_ppo", "ppo.rollout": 128, "ppo.minibatch": 512, "envs.count": 4},
+    ),
     "explorer": ("dreamer_v3", EXPLORE | {"explore.until": 110, "explore.fit": 3, "explore.task": False}),
     "first_explorer": (
         "dreamer_v1",

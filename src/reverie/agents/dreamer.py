@@ -50,14 +50,15 @@ class Dreamer(Filterer):
         self.lessons = self._lessons()
         self.updating: dict[str, Calculation] = {name: partial(self._update, name=name) for name in self.lessons}
         self.beside, self.after = Beside(), Beside()
+        self.native: Nativized | None = None
         self._quicken(config.run.fast)
 
     def _quicken(self, fast: str) -> None:
         """Replace functions by compiled ones or programs, and on a GPU updates and acting by captured graphs."""
         fast = manner(fast, self.device)
         if fast == "native":
-            native = Nativized(self.world, self.policies.values(), self.steppers.values())
-            self.updating = {name: partial(native, update) for name, update in self.updating.items()}
+            self.native = Nativized(self.world, self.policies.values(), self.steppers.values())
+            self.updating = {name: partial(self.native, update) for name, update in self.updating.items()}
         if fast in ("compile", "shared"):
             hasten(self.world, self.policies.values(), self.steppers.values())
             self.beside, self.after = Beside(self.device), Beside(self.device)

@@ -89,11 +89,14 @@ class LatentPPO(WorldLearner):
 
     def learn_rollout(self, rows: Batch) -> Learned:
         """Epochs of clipped updates over the newest rows (T + 1, N, ...)."""
+        if self.native is not None:
+            self.native.ready()  # a resumed run rounds as one that has long made its programs
         with self._precision():
             batch, rebuilt = self._trajectory(rows)
+            values = {"real": batch["value"].mean(), "imagined": self._imagined_value(batch["feature"])}
             metrics, updates = self.clipped.learn(batch, patient=False)
-        metrics |= {"train/logp_reconstructed": rebuilt, "train/real_value": batch["value"].mean()}
-        return Learned(metrics | {"train/imagined_value": self._imagined_value(batch["feature"])}, updates=updates)
+        metrics |= {f"train/{name}_value": value for name, value in values.items()}
+        return Learned(metrics | {"train/logp_reconstructed": rebuilt}, updates=updates)
 
     @torch.no_grad()
     def _imagined_value(self, feature: Tensor) -> Tensor:
@@ -103,11 +106,10 @@ class LatentPPO(WorldLearner):
         generator = torch.Generator(self.device).manual_seed(0)
         draws, noise = behavior.policy.noise(shape, generator), rssm.latent.noise(shape, generator)
         dreamt = []
-        with self._precision():
-            for draw, shake in zip(draws, noise):
-                state = rssm.step(state, behavior(state.feature).sample(draw), shake)
-                dreamt.append(state.feature)
-            return behavior.critic.pred(torch.stack(dreamt)).mean()
+        for draw, shake in zip(draws, noise):
+            state = rssm.step(state, behavior(state.feature).sample(draw), shake)
+            dreamt.append(state.feature)
+        return behavior.critic.pred(torch.stack(dreamt)).mean()
 
     @torch.no_grad()
     def _trajectory(self, rows: Batch) -> tuple[Batch, Tensor]:

@@ -36,7 +36,7 @@ LOG = logging.getLogger("reverie")
 class Nativized:
     """Updates whose filter, dreams and expectations run as programs, wherever those can be made.
 
-    They are made before the first update: whoever only acts waits for no compiler.
+    They are made before anything is learned: whoever only acts waits for no compiler.
     """
 
     def __init__(self, world: WorldModel, behaviors: Iterable[Behavior], steppers: Iterable[Stepper]) -> None:
@@ -45,13 +45,15 @@ class Nativized:
 
     def __call__(self, update: Calculation, rows: Batch) -> Batch:
         """What an update gives."""
-        if not self.done:
-            self.done = True
-            self._nativize()
+        self.ready()
         with self.memory:
             return update(rows)
 
-    def _nativize(self) -> None:
+    def ready(self) -> None:
+        """Make the programs, if they are not made yet; whoever learns outside of updates asks for it first."""
+        if self.done:
+            return
+        self.done = True
         try:
             machine()
         except Unfit as reason:
@@ -90,8 +92,10 @@ def dreaming(world: WorldModel, behavior: Behavior, memory: Memory) -> NativeDre
     """Dreams as a program, which asks the heads as well where that fits."""
     try:
         return NativeDreaming(world.rssm, behavior, advisers(world, behavior), memory)
-    except Unfit:
-        return NativeDreaming(world.rssm, behavior, [], memory)
+    except Unfit as reason:
+        alone = NativeDreaming(world.rssm, behavior, [], memory)
+        LOG.info("dreams do not ask the heads as they go, which is slower: %s", reason)
+        return alone
 
 
 def _replace(owner: object, name: str, make: Callable[[], object]) -> None:

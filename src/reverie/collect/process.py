@@ -94,7 +94,7 @@ def tell(number: int, file: int) -> None:
     """Repeat what a generator prints, whole lines with its label before each, until it has ended."""
     with open(file, errors="replace") as lines:
         for line in lines:
-            with contextlib.suppress(BrokenPipeError):  # nobody listens any more, but the generator is to go on
+            with contextlib.suppress(OSError, ValueError):  # nobody listens any more, but the generator is to go on
                 sys.stderr.write(f"[generator {number}] {line.rstrip()}\n")
                 sys.stderr.flush()
 

@@ -62,7 +62,8 @@ class Slot:
         self.ended = past.running is None
         self.actions: list[Any] = []
         self.name = getattr(factory, "name", "")
-        self.checked = checks.STEPS if settings.checks else 0
+        self.checked = checks.STEPS if settings.checks and past.episode < 0 else 0
+        self.played = 0
         self.env: gymnasium.Env | None = None
         first = self.build()
         self.observation_space, self.action_space = dict_space(first), first.action_space
@@ -110,6 +111,7 @@ class Slot:
             raise Spoiled(fault)
         self.actions.append(action.copy() if isinstance(action, np.ndarray) else action)
         self.last = observation
+        self.played += 1
         self.ended = terminated or truncated
         life_lost = bool(info.get("life_lost", False))
         if not self.ended:
@@ -156,7 +158,7 @@ class Slot:
         """Throw the environment away after an error; too many in a row stop everything."""
         self.breaks += 1
         told = tell(error)
-        if isinstance(error, Spoiled):
+        if isinstance(error, Spoiled) or self.played >= checks.STEPS:
             self.checked = 0  # the checks of first steps end a run, and it is past these
         if self.breaks >= self.settings.max_restarts:
             self.close()

@@ -83,7 +83,8 @@ def new(arguments: SweepArguments, config: Config) -> Plan:
         raise UserError(f"{folder} already holds a sweep: add --resume to go on with it, or use another --logdir")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} holds other files: use an empty or new folder as --logdir")
-    owners.warn_of_idle(space, config)
+    named = [name for name in space if not ("task" in space and name.startswith("env."))]  # tasks differ by trial
+    owners.warn_of_idle(named, config)
     check_installed()
     return Plan(folder, replaced(config, {"logdir": ""}), space, arguments)
 

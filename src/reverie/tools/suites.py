@@ -148,9 +148,10 @@ def _speed(stream: RowStream, config: Config, seconds: float) -> list[str]:
     broken = sum(episode.broken for episode in ended)
     where = "one environment" if stream.count == 1 else f"{stream.count} environments"
     where += " in this process" if config.envs.backend == "serial" else f", backend {config.envs.backend}"
+    paid_for = [f"rewards       from {low:g} to {high:g}, by chance alone"] if low <= high else []
     return [
         f"speed         {rate:,.0f} steps/s, {rate * frames:,.0f} frames/s, {where}",
-        f"rewards       from {low:g} to {high:g}, by chance alone",
+        *paid_for,
         f"checked       {steps:,} steps, {len(ended)} episodes: {f'{broken} broke' if broken else 'no fault found'}",
     ]
 

@@ -34,9 +34,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
         os.replace(partial, path)
     except (OSError, RuntimeError) as error:  # torch's writer hides a full disk behind a RuntimeError
         partial.unlink(missing_ok=True)
-        raise UserError(
-            f"cannot write {path}: {reason(error)}: make room, then --resume; the one before it is kept"
-        ) from error
+        kept = "; the one before it is kept" if path.exists() else ""
+        raise UserError(f"cannot write {path}: {reason(error)}: make room, then --resume{kept}") from error
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -70,7 +69,7 @@ def best_return(best: Path, known: float) -> float:
 
 def way_on(latest: Path) -> str:
     """What to do where a run cannot go on from its latest checkpoint."""
-    steps = {path: int(state["counters"]["step"]) for path, state in _others(latest).items() if "counters" in state}
+    steps = {path: step for path, step in _others(latest).items() if step is not None}
     if not steps:
         return f"there is no other to go on from, use another --logdir, or remove {latest.parent.parent} to start over"
     newest = max(steps, key=lambda path: steps[path])
@@ -91,12 +90,12 @@ def _read(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     return state
 
 
-def _others(path: Path) -> dict[Path, dict[str, Any]]:
-    """The checkpoints beside one that can be read."""
-    found: dict[Path, dict[str, Any]] = {}
+def _others(path: Path) -> dict[Path, int | None]:
+    """The checkpoints beside one that can be read, and the step of each that has one."""
+    found: dict[Path, int | None] = {}
     for each in sorted(path.parent.glob("*.pt")):
-        with suppress(ValueError):
-            found |= {each: _read(each)} if each != path else {}
+        with suppress(ValueError, FileNotFoundError):
+            found |= {each: _read(each).get("counters", {}).get("step")} if each != path else {}
     return found
 
 

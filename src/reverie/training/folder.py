@@ -5,10 +5,9 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
-import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -16,6 +15,7 @@ from typing import TextIO
 from ..config import store
 from ..config.errors import UserError
 from ..config.schema import Config
+from ..data.counters import Counters
 from ..envs import checks
 from ..log.sinks.jsonl import last_step
 from ..nn import ranks
@@ -24,6 +24,8 @@ from . import checkpoint
 LOCK = "run.lock"
 SHOWN = 10
 """How many differences of two configurations are told at most."""
+BEGUN = (store.NAME, "metrics.jsonl", "events.*")
+"""Files that a run has written when it is refused in its first steps."""
 
 
 def with_logdir(config: Config) -> Config:
@@ -46,6 +48,7 @@ def check(config: Config, resume: bool) -> None:
         if not ranks.number():  # a kill may have left another process without its first checkpoint: it follows this one
             check_checkpoint(folder)
     elif (folder / store.NAME).is_file():
+        check_checkpoint(folder)
         raise UserError(f"{folder} already holds a run: add --resume to continue it, or use another --logdir")
     elif folder.exists() and (not folder.is_dir() or any(each.name != LOCK for each in folder.iterdir())):
         raise UserError(f"{folder} holds other files: use an empty or new folder as --logdir")
@@ -72,17 +75,24 @@ def prepare(config: Config, resume: bool) -> Path:
 
 
 @contextmanager
-def emptied(config: Config, resume: bool) -> Iterator[None]:
-    """A block in which a new run that is refused in its first steps leaves its folder empty: the next may have it."""
+def withdrawn(config: Config, resume: bool) -> Iterator[list[Counters]]:
+    """A block in which a new run that is refused in its first steps takes back what it wrote: the next may begin there.
+
+    It is given a list for the counters of the run. What others have put into the folder stays, and so does a run that
+    could not write: it may go on when there is room.
+    """
+    counters: list[Counters] = []
     try:
-        yield
-    except UserError:
+        yield counters
+    except UserError as error:
         folder = Path(config.logdir)
+        first = all(each.step <= checks.STEPS * config.envs.count for each in counters)
         kept = any((folder / checkpoint.FOLDER).glob("*")) or any(folder.glob("nonfinite-*"))
-        first = last_step(folder / "metrics.jsonl") <= checks.STEPS * config.envs.count
-        if first and not (kept or resume or ranks.count() > 1):
-            for each in folder.iterdir():
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        if first and not (kept or resume or ranks.count() > 1 or isinstance(error.__cause__, OSError)):
+            with suppress(OSError):
+                for each in [path for name in BEGUN for path in folder.glob(name)]:
+                    each.unlink()
+                (folder / checkpoint.FOLDER).rmdir()
         raise
 
 

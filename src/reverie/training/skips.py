@@ -10,6 +10,7 @@ import torch
 
 from ..config.errors import UserError
 from ..data.rows import Batch
+from ..log.disk import writing
 
 LOG = logging.getLogger("reverie")
 
@@ -30,7 +31,8 @@ class Skips:
         if self.dumps:
             self.dumps -= 1
             path = self.folder / f"nonfinite-{updates}.npz"
-            np.savez(path, **{key: _plain(value) for key, value in rows.items()})  # type: ignore[arg-type]
+            with writing(path):
+                np.savez(path, **{key: _plain(value) for key, value in rows.items()})  # type: ignore[arg-type]
             LOG.warning("an update was skipped: its loss or gradient is not finite; its batch is in %s", path)
         if failed >= PATIENCE:
             raise UserError(

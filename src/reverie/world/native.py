@@ -170,6 +170,7 @@ class NativePrior:
     """Does what `RSSM.prior` does."""
 
     def __init__(self, rssm: RSSM) -> None:
+        ours(rssm, RSSM)
         layers = nn.Sequential(rssm.prior_net, rssm.prior_out)
         self.rssm, self.layered = rssm, Layered(layers, layers)
 

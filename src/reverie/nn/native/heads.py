@@ -36,7 +36,7 @@ def expectation(program: Program, parts: list[tuple[int, int]], head: NumberHead
 
 
 class NativeHead:
-    """Does what `NumberHead.pred` does, where no gradient is asked for."""
+    """Does what `NumberHead.pred` does in an update, where no gradient is asked for."""
 
     def __init__(self, head: NumberHead, memory: Memory) -> None:
         self.head, self.memory, self.program = head, memory, Program()
@@ -52,7 +52,8 @@ class NativeHead:
     def __call__(self, features: Tensor) -> Tensor:
         """The expected number (...)."""
         rows = features.reshape(-1, features.shape[-1]).contiguous()
-        if torch.is_grad_enabled() or len(rows) < FEW or features.dtype != torch.float32:
+        plain = torch.is_grad_enabled() or not self.memory.lasts  # acting is always plain: runs that go on act alike
+        if plain or len(rows) < FEW or features.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
             return type(self.head).pred(self.head, features)
         known = self.memory.take(self.head, rows, "expected")
         expected = known["expected"] if known else self.run(rows)

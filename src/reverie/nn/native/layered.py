@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..heads import NumberHead
 from .back import Recalling, Remembering
-from .machine import plainly
+from .machine import Unfit, ours, plainly
 from .memory import Memory
 
 FEW = 64
@@ -21,9 +22,13 @@ class Layered:
     """Does what the `forward` of a module does, which is that of some dense layers."""
 
     def __init__(self, owner: nn.Module, *layers: nn.Module, memory: Memory | None = None) -> None:
+        ours(owner, NumberHead, nn.Sequential)
         self.owner, self.layers, self.memory = owner, nn.Sequential(*layers), memory or Memory()
         self.weights: list[Tensor] = list(self.layers.parameters())
-        self.inputs = next(each.in_features for each in self.layers.modules() if isinstance(each, nn.Linear))
+        first = next((each for each in self.layers.modules() if isinstance(each, nn.Linear)), None)
+        if first is None:
+            raise Unfit("it has no layers")
+        self.inputs = first.in_features
         self.there = program = Remembering()
         column, self.outputs = program.dense([(program.load("x", self.inputs), self.inputs)], self.layers)
         program.store("y", column, self.outputs)

@@ -212,7 +212,7 @@ int run(const Op *ops, long count, Manner how, long begin, long end, long worker
     if (!strip) return 1;
     for (long first = begin; first < end; first += how.most) {
         Tile tile = {strip, how.width, end - first < how.most ? end - first : how.most, first, 0, worker};
-        if (how.steps > 1 || first == begin) memset(strip, 0, bytes);
+        if (how.backwards || how.steps > 1 || first == begin) memset(strip, 0, bytes);
         for (long s = 0; s < how.steps; s++) {
             tile.step = how.backwards ? how.steps - 1 - s : s;
             for (long i = 0; i < count; i++) {

@@ -179,7 +179,7 @@ class Program:
 
     def dense(self, parts: list[tuple[int, int]], layers: nn.Sequential) -> tuple[int, int]:
         """Dense layers over columns (first, count); where their outputs lie and how many there are."""
-        flat = [each for each in layers.modules() if not isinstance(each, nn.Sequential)]
+        flat = [each for each in layers.modules() if type(each) is not nn.Sequential]
         while flat:
             (column, size), layer = parts[0], flat.pop(0)
             if isinstance(layer, nn.Linear):
@@ -235,7 +235,7 @@ class Program:
         for name, tensor in given.items():
             op = array[self.data[name]]
             times = steps - 1 if op.until == LAST else steps
-            right = tensor.shape in ((rows, op.k), (times, rows, op.k)) and tensor.stride(-1) == 1
+            right = tensor.shape in ((rows, op.k), (times, rows, op.k)) and (op.k == 1 or tensor.stride(-1) == 1)
             if not right or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
                 raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of a program for {rows} rows")
             op.data, op.row_stride = tensor.data_ptr(), tensor.stride(-2)
