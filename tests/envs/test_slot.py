@@ -141,6 +141,18 @@ def test_breaks_after_the_first_steps_end_no_run_by_the_checks_of_first_steps():
     assert sum(slot.step(0).broken for _ in range(30)) == 2
 
 
+def test_an_environment_that_raised_late_is_not_checked_like_a_new_one():
+    left = []
+    slot = make_slot(lambda: form(SpoiledAt(4, left)))
+    slot.reset()
+    for _ in range(checks.STEPS + 10):
+        slot.step(0)
+    slot.fail(RuntimeError("a simulator went away"))
+    slot.lost = True
+    left.append(1)
+    assert sum(slot.step(0).broken for _ in range(30)) == 2
+
+
 def test_an_environment_that_stays_spoiled_stops_the_run():
     slot = make_slot(lambda: form(SpoiledAt(4, [1] * 100)), checks=False, max_restarts=3)
     slot.reset()
