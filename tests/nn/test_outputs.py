@@ -159,6 +159,21 @@ def test_heads_of_scale_zero_begin_at_zero():
     assert isinstance(make_output("normal", 255), Normal)
 
 
+def test_values_are_not_blurred_by_half_precision():
+    torch.manual_seed(0)
+    head, feature = NumberHead(Layers("rms", "silu"), 9, 16, 1, make_output("symexp_twohot", 255)), torch.randn(200, 9)
+    bins = torch.arange(255.0)
+    with torch.no_grad():
+        head.linear.weight *= 0.1
+        head.linear.bias.copy_(16 - (bins - 166).square() / 4)  # about 450
+        exact = head.pred(feature)
+        with torch.autocast("cpu", torch.bfloat16):
+            found, logits = head.pred(feature), head(feature)
+    assert 400 < exact.mean() < 600
+    assert (found - exact).abs().mean() < 0.05
+    assert (head.output.pred(logits.bfloat16()) - exact).abs().mean() > 0.3
+
+
 @pytest.mark.parametrize("kind", ["normal", "symexp_twohot", "symlog_twohot"])
 def test_the_loss_of_two_targets_is_the_sum_of_theirs(kind):
     output, generator = make_output(kind, 15), torch.Generator().manual_seed(0)

@@ -64,7 +64,14 @@ class NumberHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Raw outputs (..., size), for `output.pred` and `output.loss`."""
-        inputs, size = self.body(features), self.linear.out_features
+        inputs = self.body(features)
+        # never in half precision: logits rounded to bfloat16 blur a value of 400 by about 1
+        with torch.autocast(inputs.device.type, enabled=False):
+            return self._outputs(inputs.float())
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        """The last layer's outputs (..., size)."""
+        size = self.linear.out_features
         if size < 8 or size % 8 == 0 or not inputs.is_cuda:
             return self.linear(inputs)
         spare = -size % 8  # GPUs are slow at products of odd widths
