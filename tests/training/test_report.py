@@ -45,7 +45,7 @@ def same(left, right):
 def test_training_is_the_same_with_and_without_reports(tmp_path, monkeypatch, start):
     reported = rounds(tmp_path / "reported", STARTS[start], 60)
     lines = [json.loads(line) for line in (tmp_path / "reported/metrics.jsonl").read_text().splitlines()]
-    assert sum("world/open_loop_error" in line for line in lines) >= 2
+    assert sum("world/open_loop_error" in line and line["world/new_kl"] > 0 for line in lines) >= 2
     assert list((tmp_path / "reported/videos").glob("world_dream_*.gif"))
     monkeypatch.setattr(Run, "report", lambda self: None)
     silent = rounds(tmp_path / "silent", STARTS[start], 60)
@@ -62,6 +62,13 @@ def test_a_glance_is_drawn_evenly_and_anew_after_every_update(tmp_path):
     assert torch.equal(batch["index"], run.rehearsal.glance()["index"])
     run.rehearsal.updates += 1
     assert not torch.equal(batch["index"], run.rehearsal.glance()["index"])
+
+
+def test_the_newest_windows_end_with_the_newest_rows(tmp_path):
+    run = rounds(tmp_path / "run", STARTS["stored"], 60)
+    index, replay = run.rehearsal.newest()["index"], run.rehearsal.replay
+    assert torch.equal(index[:, -1], (replay.total - 1) * replay.envs + torch.arange(replay.envs))
+    assert torch.equal(index.diff(), torch.full_like(index[:, 1:], replay.envs))
 
 
 def test_dreams_are_reported_where_evaluations_are_left_to_others(tmp_path):

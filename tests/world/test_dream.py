@@ -9,7 +9,7 @@ import reverie
 from reverie.nn.heads import NumberHead
 from reverie.nn.layers import Layers
 from reverie.nn.outputs import Normal
-from reverie.world.dream import Dream, Pair, dream, errors, glimpses, unexplained
+from reverie.world.dream import Dream, Pair, dream, errors, glimpses, surprise, unexplained
 from reverie.world.model import Window, WorldModel
 from reverie.world.rssm import State
 
@@ -49,6 +49,16 @@ def window_of(world: WorldModel, first: tuple[tuple[int, int], ...] = ()) -> Win
 
 def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(7)
+
+
+@pytest.mark.parametrize("latent", ["categorical", "gaussian"])
+@torch.no_grad()
+def test_surprise_is_the_kl_of_training(latent):
+    world = world_of(world__latent=latent)
+    window = window_of(world, first=((1, 4),))
+    *_, metrics = world.losses(window, seeded())
+    assert metrics["kl"] > 0
+    torch.testing.assert_close(surprise(world, window, seeded()), metrics["kl"])
 
 
 @pytest.mark.parametrize("latent", ["categorical", "gaussian"])

@@ -92,6 +92,10 @@ class Agent(nn.Module):
         """What windows of the past (B, T, ...) show about the agent, which stays as it is, its generator too."""
         return Media()
 
+    def surprise(self, rows: Batch) -> dict[str, Tensor]:
+        """How well windows (B, T, ...) are foreseen that have hardly been learned from."""
+        return {}
+
     def failures(self) -> Tensor | None:
         """How many updates, or rounds of them, in a row failed for numbers that are not finite; None if not counted."""
         return None

@@ -15,7 +15,7 @@ from ..nn import ranks
 from ..nn.actions import ActionCode, ActionDist, Policy
 from ..nn.layers import Layers
 from ..nn.precision import in_half
-from ..world.dream import CONTEXT, Dream, dream, errors
+from ..world.dream import CONTEXT, Dream, dream, errors, surprise
 from ..world.model import Window, WorldModel
 from ..world.rssm import State
 from .base import MODES, Agent, Media, Mode
@@ -131,6 +131,12 @@ class Filterer(Agent):
         window = self.window(rows)
         found = self._dream(window, min(CONTEXT, window.is_first.shape[1] // 2))
         return Media({f"world/{name}": value for name, value in errors(found).items()}, {"world/dream": found})
+
+    def surprise(self, rows: Batch) -> dict[str, Tensor]:
+        """The KL of windows that are new, which is far above that of training where the replay is known by heart."""
+        with self._precision():
+            found = surprise(self.world, self.window(rows), torch.Generator(self.device).manual_seed(0))
+        return {"world/new_kl": found}
 
     @torch.no_grad()
     def dream(self, rows: Batch, carry: Memory, context: int = CONTEXT) -> Dream:

@@ -226,6 +226,13 @@ class Online(Uniform):
         self.row, self.env = saved["row"], saved["env"]
 
 
+class Newest(Selector):
+    """The newest starts there are: as many as there are environments are the newest window of each."""
+
+    def pick(self, count: int, span: Span) -> Tensor:
+        return torch.arange(span.starts - count, span.starts, device=self.ring.device) + span.lowest
+
+
 class Streams(Uniform):
     """Each place of the batch reads on where its last window ended (truncated back-propagation through time).
 

@@ -157,9 +157,11 @@ class Run:
     def report(self) -> None:
         """Log what the agent shows of itself on replayed windows."""
         rows = self.rehearsal.glance() if self.rehearsal else None
-        if rows is None:
+        newest = self.rehearsal.newest() if self.rehearsal else None
+        if rows is None or newest is None:
             return
         media = self.agent.report(rows)
+        self.logger.add(self.agent.surprise(newest))
         self.logger.add(media.metrics)
         for name, dream in media.dreams.items() if self.config.eval_videos else ():
             self.logger.video(name, film(scenes(dream, min(self.config.eval_videos, COLUMNS))), FPS)

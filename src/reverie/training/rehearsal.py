@@ -17,7 +17,7 @@ from ..config.errors import UserError
 from ..data.disk import Archive
 from ..data.replay import Replay
 from ..data.rows import Batch
-from ..data.select import Uniform, Weighting
+from ..data.select import Newest, Selector, Uniform, Weighting
 from ..nn import ranks
 from .feed import Feed
 from .skips import Skips
@@ -111,9 +111,15 @@ class Rehearsal:
         if not self.started:
             return None
         generator = torch.Generator(self.replay.place).manual_seed(self.updates)
-        selection = Uniform(replace(self.replay.ring, generator=generator), Weighting())
+        return self._looked_at(self.batch, Uniform(replace(self.replay.ring, generator=generator), Weighting()))
+
+    def newest(self) -> Batch | None:
+        """The newest window of every environment, which has hardly been learned from; None before learning begins."""
+        return self._looked_at(self.replay.envs, Newest(self.replay.ring, Weighting())) if self.started else None
+
+    def _looked_at(self, count: int, selection: Selector) -> Batch:
         length = max(self.length, min(LOOK, (self.replay.total - self.replay.first) // 2))
-        batch = self.replay.sample(self.batch, length, selection)
+        batch = self.replay.sample(count, length, selection)
         return batch | {"continues": torch.zeros_like(batch["is_first"][:, 0])}
 
     def state(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,20 +71,32 @@ def glimpses(is_first: Tensor, context: int) -> Tensor:
 
 def states(world: WorldModel, window: Window, seen: Tensor, noise: Tensor) -> State:
     """States (B, T) of a window: inferred from the observation where a row is seen, predicted where it is not."""
+    found = [state for state, _, _ in steps(world, window, seen, noise)]
+    return State(torch.stack([state.deter for state in found], 1), torch.stack([state.stoch for state in found], 1))
+
+
+def steps(world: WorldModel, window: Window, seen: Tensor, noise: Tensor) -> Iterator[tuple[State, Tensor, Tensor]]:
+    """Row by row the state (B,) of a window, and the latents that its row and its past alone let one infer."""
     rssm = world.rssm
     embedded = rssm.embed_in(world.encoder(window.rows))
     acted = rssm.cell.embed(window.action * (~window.is_first).unsqueeze(-1))
-    state, deters, stochs = window.start, [], []
+    state = window.start
     for t in range(seen.shape[1]):
         state = rssm.reset(state, window.is_first[:, t])
         deter = rssm.cell(state.deter, state.stoch, acted[:, t])
-        guess = rssm.prior(deter)
+        posterior, guess = rssm.posterior(deter, embedded[:, t]), rssm.prior(deter)
         open_eyes = seen[:, t].reshape(-1, *[1] * (guess.dim() - 1))
-        params = torch.where(open_eyes, rssm.posterior(deter, embedded[:, t]), guess)
-        state = State(deter, rssm.latent.sample(params, noise[:, t]))
-        deters.append(state.deter)
-        stochs.append(state.stoch)
-    return State(torch.stack(deters, 1), torch.stack(stochs, 1))
+        state = State(deter, rssm.latent.sample(torch.where(open_eyes, posterior, guess), noise[:, t]))
+        yield state, posterior, guess
+
+
+@torch.no_grad()
+def surprise(world: WorldModel, window: Window, generator: torch.Generator) -> Tensor:
+    """How much more the rows of a window tell than could be foreseen: the mean KL, as `world/kl` is of training."""
+    seen = torch.ones_like(window.is_first)
+    noise = world.rssm.latent.noise(tuple(seen.shape), generator)
+    latent = world.rssm.latent
+    return torch.stack([latent.kl(known, guess) for _, known, guess in steps(world, window, seen, noise)]).mean()
 
 
 def decoded(world: WorldModel, state: State, rows: Batch) -> tuple[dict[str, Pair], dict[str, Pair]]:

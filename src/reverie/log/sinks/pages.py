@@ -25,7 +25,7 @@ BY_SCORE: Charts = {
 WORLD: Charts = {
     "reconstruction": (r"world/(?!dyn_|rep_|reward_|cont_)\w+_loss",),
     "reward and end": ("world/reward_loss", "world/cont_loss"),
-    "KL of the world model": ("world/kl",),
+    "KL of the world model": ("world/kl", "world/new_kl"),
     "entropy of posterior and prior": ("world/posterior_entropy", "world/prior_entropy"),
     "value of real and of imagined states": ("train/real_value", "train/imagined_value"),
     "gradient norms": (r"train/\w+_grad_norm",),
