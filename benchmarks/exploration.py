@@ -5,7 +5,8 @@
 
 Words after these go to every run; `--explore.…` and `--explore_until` to those of Plan2Explore alone. Runs go side by
 side, each with one thread, in OUT/; those that are not over after so many minutes are stopped and count as far as they
-came. The figures are in OUT.json, written anew after each run, and `--draw` makes OUT.png of them (needs matplotlib).
+came. The figures are in OUT.json, written anew after each run, and `--draw` makes OUT.png of their evaluations and
+OUT-found.png of when training was first paid (needs matplotlib).
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def main() -> None:
     given, words = parser.parse_known_args()
     path = Path(f"{given.out}.json")
     if given.draw:
-        draw(json.loads(path.read_text()), Path(f"{given.out}.png"))
+        report = json.loads(path.read_text())
+        draw(report, Path(f"{given.out}.png"))
+        draw_finds(report, Path(f"{given.out}-found.png"))
         return
     end = time.monotonic() + 60 * given.minutes if given.minutes else None
 
@@ -94,6 +97,21 @@ def draw(report: dict[str, Any], path: Path) -> None:
                 axis.plot(*zip(*each["curve"]), "o-", ms=3, lw=1, alpha=0.7, color=colour)
             seen = sum(each["first_reward"] is not None for each in runs)
             axis.plot([], [], "o-", color=colour, label=f"{side}: {seen} of {len(runs)} found it")
+        axis.set_title(report["title"])
+
+
+def draw_finds(report: dict[str, Any], path: Path) -> None:
+    """Every run as a bar as long as its training, with a dot where an episode of training was first paid."""
+    place = 0
+    with picture(path, "runs, one for each seed") as axis:
+        for side, colour in zip(SIDES, COLOURS):
+            for each in sorted(report["runs"].get(side, []), key=lambda each: each["seed"]):
+                axis.plot([0, each["steps"]], [place, place], "-", lw=4, alpha=0.35, color=colour)
+                if each["first_reward"] is not None:
+                    axis.plot([each["first_reward"]], [place], "o", ms=7, color=colour)
+                place -= 1
+            axis.plot([], [], "o-", color=colour, label=f"{side}: first paid at the dot")
+        axis.set_yticks([])
         axis.set_title(report["title"])
 
 

@@ -152,8 +152,8 @@ def draw(report: Found, path: Path) -> None:
 
 
 @contextmanager
-def picture(path: Path) -> Iterator[Any]:
-    """Axes to draw evaluations on, written to a file afterwards."""
+def picture(path: Path, upwards: str = "mean return of evaluations") -> Iterator[Any]:
+    """Axes to draw on, with steps to the right, written to a file afterwards."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -162,7 +162,7 @@ def picture(path: Path) -> Iterator[Any]:
     figure, axis = plt.subplots(figsize=(5.2, 3.4))
     yield axis
     axis.set_xlabel("agent steps")
-    axis.set_ylabel("mean return of evaluations")
+    axis.set_ylabel(upwards)
     axis.grid(alpha=0.3)
     axis.legend(fontsize=8)
     figure.tight_layout()

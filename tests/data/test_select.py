@@ -8,7 +8,7 @@ import torch
 from reverie.config.errors import UserError
 from reverie.data.mixture import Mixture, selection
 from reverie.data.replay import Replay
-from reverie.data.select import Ring, Weighting
+from reverie.data.select import Newest, Ring, Weighting
 
 CPU = torch.device("cpu")
 
@@ -194,6 +194,14 @@ def test_a_mixture_takes_windows_from_all_its_parts():
 def test_wrong_selectors_are_told(fractions, words):
     with pytest.raises(UserError, match=words):
         selection(fractions, Ring(2, 30, torch.Generator()), Weighting())
+
+
+@pytest.mark.parametrize("added", [12, 45])
+def test_the_newest_windows_end_with_the_newest_row_wherever_the_seam_is(added):
+    replay = make({"uniform": 1.0}, added=added)
+    sample = replay.sample(2, 7, Newest(replay.ring, Weighting()))
+    assert sample["time"].tolist() == [list(range(added - 7, added))] * 2
+    assert sample["env"][:, 0].tolist() == [0, 1]
 
 
 def test_streams_read_on_where_their_last_window_ended():

@@ -15,7 +15,7 @@ from reverie.config.errors import UserError
 from reverie.tools import export
 from reverie.tools.steps import make_step
 
-STEPS = 100
+STEPS = 200
 ENVS = 2
 CASES = [
     ("v1", ".onnx", True, ["dreamer_v1"], {"task": "gym_Pendulum-v1"}),

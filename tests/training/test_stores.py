@@ -69,6 +69,7 @@ def test_a_learner_takes_a_store_alone(written, tmp_path, caplog):
     last = [line for line in lines(tmp_path / "run") if "store/episodes" in line][-1]
     assert (last["store/episodes"], last["store/steps"], last["store/damaged"]) == (19, 19 * 11 // 4 * 4, 1)
     assert lines(tmp_path / "run")[-1]["updates"] > 40
+    assert not any("world/new_kl" in line for line in lines(tmp_path / "run"))  # none of it is new
     again = replace(config, run=replace(config.run, steps=600))
     assert reverie.train(again, resume=True, quiet=True).step >= 600
     saved = torch.load(tmp_path / "run" / "checkpoints" / "latest.pt", weights_only=True)

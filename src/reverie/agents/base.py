@@ -93,7 +93,7 @@ class Agent(nn.Module):
         return Media()
 
     def surprise(self, rows: Batch) -> dict[str, Tensor]:
-        """How well windows (B, T, ...) are foreseen that have hardly been learned from."""
+        """How badly new windows (B, T, ...) were foreseen, as metrics."""
         return {}
 
     def failures(self) -> Tensor | None:

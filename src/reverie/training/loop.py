@@ -156,13 +156,12 @@ class Run:
 
     def report(self) -> None:
         """Log what the agent shows of itself on replayed windows."""
-        rows = self.rehearsal.glance() if self.rehearsal else None
-        newest = self.rehearsal.newest() if self.rehearsal else None
-        if rows is None or newest is None:
+        if self.rehearsal is None or (rows := self.rehearsal.glance()) is None:
             return
         media = self.agent.report(rows)
-        self.logger.add(self.agent.surprise(newest))
         self.logger.add(media.metrics)
+        if (newest := self.rehearsal.newest()) is not None:
+            self.logger.add(self.agent.surprise(newest))
         for name, dream in media.dreams.items() if self.config.eval_videos else ():
             self.logger.video(name, film(scenes(dream, min(self.config.eval_videos, COLUMNS))), FPS)
 

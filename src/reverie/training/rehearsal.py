@@ -111,14 +111,18 @@ class Rehearsal:
         if not self.started:
             return None
         generator = torch.Generator(self.replay.place).manual_seed(self.updates)
-        return self._looked_at(self.batch, Uniform(replace(self.replay.ring, generator=generator), Weighting()))
+        length = max(self.length, min(LOOK, (self.replay.total - self.replay.first) // 2))
+        evenly = Uniform(replace(self.replay.ring, generator=generator), Weighting())
+        return self._looked_at(self.batch, length, evenly)
 
     def newest(self) -> Batch | None:
-        """The newest window of every environment, which has hardly been learned from; None before learning begins."""
-        return self._looked_at(self.replay.envs, Newest(self.replay.ring, Weighting())) if self.started else None
+        """The newest window of every environment, or of as many as a batch has; None where none is new."""
+        if not self.started or (self.feed is not None and not self.feed.live):
+            return None
+        count = min(self.replay.envs, self.batch)
+        return self._looked_at(count, self.length, Newest(self.replay.ring, Weighting()))
 
-    def _looked_at(self, count: int, selection: Selector) -> Batch:
-        length = max(self.length, min(LOOK, (self.replay.total - self.replay.first) // 2))
+    def _looked_at(self, count: int, length: int, selection: Selector) -> Batch:
         batch = self.replay.sample(count, length, selection)
         return batch | {"continues": torch.zeros_like(batch["is_first"][:, 0])}
 

@@ -71,12 +71,12 @@ def glimpses(is_first: Tensor, context: int) -> Tensor:
 
 def states(world: WorldModel, window: Window, seen: Tensor, noise: Tensor) -> State:
     """States (B, T) of a window: inferred from the observation where a row is seen, predicted where it is not."""
-    found = [state for state, _, _ in steps(world, window, seen, noise)]
+    found = [state for state, _, _ in filtered(world, window, seen, noise)]
     return State(torch.stack([state.deter for state in found], 1), torch.stack([state.stoch for state in found], 1))
 
 
-def steps(world: WorldModel, window: Window, seen: Tensor, noise: Tensor) -> Iterator[tuple[State, Tensor, Tensor]]:
-    """Row by row the state (B,) of a window, and the latents that its row and its past alone let one infer."""
+def filtered(world: WorldModel, window: Window, seen: Tensor, noise: Tensor) -> Iterator[tuple[State, Tensor, Tensor]]:
+    """Row by row the state (B,), and the parameters of its latent: inferred from the row, and predicted without it."""
     rssm = world.rssm
     embedded = rssm.embed_in(world.encoder(window.rows))
     acted = rssm.cell.embed(window.action * (~window.is_first).unsqueeze(-1))
@@ -84,19 +84,19 @@ def steps(world: WorldModel, window: Window, seen: Tensor, noise: Tensor) -> Ite
     for t in range(seen.shape[1]):
         state = rssm.reset(state, window.is_first[:, t])
         deter = rssm.cell(state.deter, state.stoch, acted[:, t])
-        posterior, guess = rssm.posterior(deter, embedded[:, t]), rssm.prior(deter)
-        open_eyes = seen[:, t].reshape(-1, *[1] * (guess.dim() - 1))
-        state = State(deter, rssm.latent.sample(torch.where(open_eyes, posterior, guess), noise[:, t]))
-        yield state, posterior, guess
+        posterior, prior = rssm.posterior(deter, embedded[:, t]), rssm.prior(deter)
+        open_eyes = seen[:, t].reshape(-1, *[1] * (prior.dim() - 1))
+        state = State(deter, rssm.latent.sample(torch.where(open_eyes, posterior, prior), noise[:, t]))
+        yield state, posterior, prior
 
 
 @torch.no_grad()
 def surprise(world: WorldModel, window: Window, generator: torch.Generator) -> Tensor:
     """How much more the rows of a window tell than could be foreseen: the mean KL, as `world/kl` is of training."""
-    seen = torch.ones_like(window.is_first)
-    noise = world.rssm.latent.noise(tuple(seen.shape), generator)
-    latent = world.rssm.latent
-    return torch.stack([latent.kl(known, guess) for _, known, guess in steps(world, window, seen, noise)]).mean()
+    latent, seen = world.rssm.latent, torch.ones_like(window.is_first)
+    noise = latent.noise(tuple(seen.shape), generator)
+    kls = [latent.kl(posterior, prior) for _, posterior, prior in filtered(world, window, seen, noise)]
+    return torch.stack(kls).mean()
 
 
 def decoded(world: WorldModel, state: State, rows: Batch) -> tuple[dict[str, Pair], dict[str, Pair]]:
