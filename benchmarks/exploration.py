@@ -53,10 +53,15 @@ def main() -> None:
     for found in as_they_come(jobs, given.jobs):
         runs[found["side"]].append(found)
         print({name: value for name, value in found.items() if name != "curve"}, flush=True)
-        report = {"command": sys.argv[1:], "title": " ".join(given.configs), "runs": runs}
+        report = {"command": sys.argv[1:], "title": titled(given.configs, words), "runs": runs}
         report["summary"] = {side: summary(each) for side, each in runs.items()}
         path.write_text(json.dumps(report, indent=1))
     print(json.dumps(report["summary"], indent=1))
+
+
+def titled(configs: list[str], words: list[str]) -> str:
+    """What was learned: the task where one is given, else the presets."""
+    return words[words.index("--task") + 1] if "--task" in words else " ".join(configs)
 
 
 def without_exploring(words: list[str]) -> list[str]:

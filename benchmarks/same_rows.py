@@ -79,6 +79,8 @@ def main() -> None:
     parser.add_argument("--task", default="dmc_walker_walk")
     parser.add_argument("--updates", type=int, default=1000)
     given = parser.parse_args()
+    if given.updates < EVERY:
+        parser.error(f"--updates {given.updates}: nothing is told before {EVERY}")
     torch.set_num_threads(1)
     agent, rows = made(given.task)
     with tempfile.TemporaryDirectory() as folder:
@@ -88,9 +90,10 @@ def main() -> None:
         words = [given.sheeprl, Path(__file__).with_name("same_rows_peer.py"), path, str(given.updates), str(EVERY)]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as peer:
             ours = learned(agent, Windows(path), given.updates)
-            theirs = json.loads(peer.communicate()[0].splitlines()[-1])
+            said, _ = peer.communicate()
     if peer.returncode:
         sys.exit("sheeprl's side has failed")
+    theirs = json.loads(said.splitlines()[-1])
     print("| updates | " + " | ".join(f"{name}: ours | sheeprl" for name in ours[0]["learned"]) + " |")
     for number, (here, there) in enumerate(zip(ours, theirs), 1):
         cells = [f"{each['learned'][name]:.2f} / {each['kept'][name]:.2f}" for name in here["learned"]

@@ -131,22 +131,25 @@ def test_a_spoiled_first_observation_is_left_out(caplog):
     assert slot.breaks == 2 and "has NaN" in caplog.text
 
 
-def test_breaks_after_the_first_steps_end_no_run_by_the_checks_of_first_steps():
-    left = []
+def slot_past_its_checks(left):
+    """A slot whose first steps are over, with an environment that is spoiled as often as `left` will have entries."""
     slot = make_slot(lambda: form(SpoiledAt(4, left)))
     slot.reset()
     for _ in range(checks.STEPS + 10):
         slot.step(0)
+    return slot
+
+
+def test_breaks_after_the_first_steps_end_no_run_by_the_checks_of_first_steps():
+    left = []
+    slot = slot_past_its_checks(left)
     left += [1, 1]
     assert sum(slot.step(0).broken for _ in range(30)) == 2
 
 
 def test_an_environment_that_raised_late_is_not_checked_like_a_new_one():
     left = []
-    slot = make_slot(lambda: form(SpoiledAt(4, left)))
-    slot.reset()
-    for _ in range(checks.STEPS + 10):
-        slot.step(0)
+    slot = slot_past_its_checks(left)
     slot.fail(RuntimeError("a simulator went away"))
     slot.lost = True
     left.append(1)
