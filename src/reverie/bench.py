@@ -61,8 +61,7 @@ class Bench:
     @property
     def plain(self) -> bool:
         """Whether updates run plainly, as operations that can be counted."""
-        on_cpu = self.device.type == "cpu"
-        return self.config.run.fast == "off" or (on_cpu and self.config.agent.name != "dreamer")
+        return self.config.run.fast == "off"
 
     @property
     def warmup(self) -> int:

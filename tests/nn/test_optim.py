@@ -1,6 +1,7 @@
 """The flat optimisers, against torch's own on separate parameters and against loops in numpy."""
 
 import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -179,3 +180,17 @@ def test_flat_adam_leaves_out_what_is_not_finite(spoil, rate):
         assert not finite
         assert all(torch.equal(left, right) for left, right in zip(before, (one.flat, one.mean, one.square, one.count)))
     assert torch.equal(one.flat, other.flat)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copy_of_a_network_with_its_optimiser_learns_by_itself(copied):
+    net, _ = networks()
+    flat = FlatAdam(net.parameters(), 1e-2, 1e-5)
+    flat.step(loss_of(net, 0), 1.0)
+    before = flat.flat.clone()
+    other, optimizer = copied((net, flat))
+    optimizer.step(loss_of(other, 1), 1.0)
+    assert torch.equal(flat.flat, before)
+    flat.step(loss_of(net, 1), 1.0)
+    for mine, theirs in zip(net.parameters(), other.parameters()):
+        assert torch.equal(mine, theirs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,11 +17,15 @@ from ..losses import ppo as losses
 from ..losses.returns import lambda_return
 from ..nn import ranks
 from ..nn.graph import Graphed
+from ..nn.native.machine import NoCompiler, Unfit
 from ..nn.optim import FlatAdam, renewed
 from ..nn.precision import in_half
 from ..nn.scale import ReturnScale
 from .actor_critic import ActorCritic
 from .base import MODES, Agent, Carry, Learned, Mode, restore_random
+from .ppo_native import NativeActing, NativeEpoch
+
+LOG = logging.getLogger("reverie")
 
 Calculation = Callable[[Batch], Batch]
 """What a GPU can replay as one graph."""
@@ -60,8 +65,11 @@ class PPO(Agent):
         self.clip: float | Tensor = config.clip
         self.acting: dict[Mode, Calculation] = {mode: partial(self._act, mode=mode) for mode in MODES}
         self.updating: Calculation = self._update
+        self.epoch: Callable[[Batch, Tensor, int], Tensor] = self._epoch
         if device.type == "cuda" and fast != "off":
             self._quicken()
+        self.native = device.type == "cpu" and fast in ("auto", "native") and ranks.count() == 1
+        """Whether programs are still to be made: when learning begins, as whoever only acts waits for no compiler."""
 
     def _quicken(self) -> None:
         """Act and learn by captured graphs, which read from tensors what changes over a run."""
@@ -72,6 +80,15 @@ class PPO(Agent):
             self.optimizer.lr = torch.tensor(self.optimizer.lr, device=device)
             self.updating = Graphed(self._update, [])
 
+    def _nativize(self) -> None:
+        """Act and learn by programs, where those can be made."""
+        self.native = False
+        try:
+            self.acting["train"], self.epoch = NativeActing(self), NativeEpoch(self)
+        except Unfit as reason:
+            level = logging.WARNING if isinstance(reason, NoCompiler) else logging.INFO
+            LOG.log(level, "PPO runs operation by operation, which is slower: %s", reason)
+
     def published(self) -> list[Tensor]:
         """Weights and statistics of the network."""
         return list(self.net.state_dict(keep_vars=True).values())
@@ -79,6 +96,8 @@ class PPO(Agent):
     @torch.inference_mode()
     def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:
         """Action, its log-probability and the value at rows (N, ...)."""
+        if self.native and mode == "train":
+            self._nativize()
         return self.acting[mode]({key: rows[key] for key in (*self.keys, "is_first")}), carry
 
     def _act(self, rows: Batch, mode: Mode) -> Batch:
@@ -90,25 +109,34 @@ class PPO(Agent):
 
     def learn_rollout(self, rows: Batch) -> Learned:
         """One round: returns of the rollout, then epochs of minibatches over its rows (T + 1, N, ...)."""
+        if self.native:
+            self._nativize()
         batch = self._targets(rows)
+        inputs = self.epoch.packed(batch) if isinstance(self.epoch, NativeEpoch) else batch
         count = batch["weight"].shape[0]
         parts = max(1, round(count / self.config.minibatch))
         seen: list[Tensor] = []
         for _ in range(self.config.epochs):
             order = torch.randperm(count, generator=self.generator, device=batch["weight"].device)
-            for index in order.tensor_split(parts):
-                seen.append(self.updating(batch if parts == 1 else picked(batch, index))["measured"])
-            if self._moved_too_far(seen[-parts:]):
+            seen.append(self.epoch(inputs, order, parts))
+            if self._moved_too_far(seen[-1]):
                 break
-        metrics = dict(zip(METRICS, averages(seen).unbind())) | {"skipped": self._count_skipped(seen)}
+        measured = torch.cat(seen)
+        metrics = dict(zip(METRICS, averages(measured).unbind())) | {"skipped": self._count_skipped(measured)}
         metrics["explained_variance"] = losses.explained_variance(batch["value"], batch["target"], batch["weight"])
         metrics["lr"] = torch.as_tensor(self.optimizer.lr).clone()
         self.net.vectors.update({key: x[:-1] for key, x in rows.items()})
-        return Learned({f"train/{name}": value for name, value in metrics.items()}, updates=len(seen))
+        return Learned({f"train/{name}": value for name, value in metrics.items()}, updates=len(measured))
 
-    def _count_skipped(self, seen: list[Tensor]) -> Tensor:
+    def _epoch(self, batch: Batch, order: Tensor, parts: int) -> Tensor:
+        """Updates on so many shares of rows (B, ...) in that order: what they have measured (parts, ...)."""
+        shares = order.tensor_split(parts) if parts > 1 else ()
+        batches = (picked(batch, share) for share in shares) if shares else (batch,)
+        return torch.stack([self.updating(each)["measured"] for each in batches])
+
+    def _count_skipped(self, measured: Tensor) -> Tensor:
         """How many updates were skipped so far, with those of a round that has just been."""
-        missed = len(seen) - torch.stack(seen)[:, -1].sum().long()
+        missed = len(measured) - measured[:, -1].sum().long()
         self.skipped += missed
         self.failed.add_(1).mul_(missed > 0)
         return self.skipped.float()
@@ -152,9 +180,9 @@ class PPO(Agent):
         norm, finite = self.optimizer.step(loss, config.grad_norm)
         return {"measured": torch.cat([means.detach(), torch.stack([norm, finite.float()])])}
 
-    def _moved_too_far(self, seen: list[Tensor]) -> bool:
+    def _moved_too_far(self, measured: Tensor) -> bool:
         limit = self.config.target_kl
-        return limit > 0 and bool(ranks.average_(averages(seen)[METRICS.index("approx_kl")]) > limit)
+        return limit > 0 and bool(ranks.average_(averages(measured)[METRICS.index("approx_kl")]) > limit)
 
     def save(self) -> dict[str, Any]:
         """Weights, statistics, optimiser, random state and what was skipped."""
@@ -171,9 +199,9 @@ class PPO(Agent):
             getattr(self, name).copy_(count)
 
 
-def averages(seen: list[Tensor]) -> Tensor:
+def averages(measured: Tensor) -> Tensor:
     """The means of what updates have measured, over those that were made; NaN if none was."""
-    found, made = torch.stack(seen).split([len(METRICS), 1], 1)
+    found, made = measured.split([len(METRICS), 1], 1)
     return torch.where(made > 0, found, 0.0).sum(0) / made.sum()
 
 

@@ -235,7 +235,7 @@ class RunConfig:
     """CPU threads of torch; 0 chooses by the size of the network."""
     fast: Literal["auto", "compile", "shared", "graph", "native", "off"] = "auto"
     """How updates run: compiled (Dreamer; shared: on a GPU others use too), as a GPU graph, by C code on a CPU
-    (Dreamer; native), plainly, or what suits."""
+    (Dreamer, PPO on vectors; native), plainly, or what suits."""
 
 
 @dataclass(frozen=True)

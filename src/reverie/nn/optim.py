@@ -29,7 +29,7 @@ class Flat:
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], block: int = 1) -> None:
-        self.parameters = list(parameters)
+        self.parameters, self.block = list(parameters), block
         first = self.parameters[0]
         self.blocks = [-(-parameter.numel() // block) for parameter in self.parameters]
         self.flat = torch.zeros(sum(self.blocks) * block, dtype=first.dtype, device=first.device)
@@ -37,13 +37,22 @@ class Flat:
         self.count = torch.zeros((), device=first.device)
         self.views: list[Tensor] = []
         """Each parameter's part of the gradient."""
-        offset = 0
+        self._lay()
+
+    def _lay(self) -> None:
+        """Lay the parameters and their gradients into the blocks."""
+        self.views, offset = [], 0
         for parameter, blocks in zip(self.parameters, self.blocks):
             shape, stride = parameter.shape, parameter.stride()
             parameter.data = self.flat.as_strided(shape, stride, offset).copy_(parameter.data)
             self.views.append(self.gradient.as_strided(shape, stride, offset))
             parameter.grad = self.views[-1]
-            offset += blocks * block
+            offset += blocks * self.block
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Copied or unpickled parameters lie anywhere, until now."""
+        self.__dict__.update(state)
+        self._lay()
 
     def state_dict(self) -> dict[str, Any]:
         """The optimiser's state; the parameters are saved with their modules."""

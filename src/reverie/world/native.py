@@ -42,7 +42,7 @@ def moved(program: Program, rssm: RSSM, deter: int, stoch: int, acted: int) -> i
     x = program.tail(acted, hidden, list(cell.tail))
     gates = program.linear([(deter, size), (x, hidden)], cell.gates)
     after = program.columns(size)
-    gates = program.norm(gates, 3 * size, cell.norm, active=False)
+    gates = program.norm(gates, 3 * size, cell.norm, active=None)
     program.add(Kind.GATED, a=gates, b=deter, c=after, k=size)
     return after
 

@@ -13,9 +13,6 @@ from .program import LANES, Kind, Program
 COPIED = ("a", "b", "c", "d", "e", "k", "groups", "eps", "low", "high", "center", "active", "weight", "bias")
 """What an operation on other columns has alike."""
 
-UNNEEDED = (Kind.LINEAR, Kind.DRAW)
-"""What the way back need not do again."""
-
 
 class Remembering(Program):
     """A program that stores what the way back needs: `kept0`, `kept1`, ... of the layers that it is `of`, if any."""
@@ -36,6 +33,9 @@ class Remembering(Program):
 
 class Recalling(Program):
     """The way back: what the way there has stored is read instead of being worked out by products again."""
+
+    unneeded: tuple[Kind, ...] = (Kind.LINEAR, Kind.DRAW)
+    """What need not be done again."""
 
     def __init__(self, learned: list[Tensor]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Recalling(Program):
         self.written = {shift + column for column in found}
         draws: dict[int, int] = {}
         for number, op in reversed(list(enumerate(ops))):
-            op.until = 0 if op.kind in UNNEEDED else op.until
+            op.until = 0 if op.kind in self.unneeded else op.until
             match op.kind:
                 case Kind.LINEAR:
                     self._product_back(number, op, shift, op.a not in still)
@@ -96,7 +96,7 @@ class Recalling(Program):
         if by_inputs:
             back, steps = self.weights[number].transpose(1, 2), (op.out_step, op.in_step)
             self.blocks(shift + op.b, shift + op.a, back, None, bool(self._again(shift + op.a)), steps)
-        if self._owner(op.weight) is None:
+        if self._owner(op.weight) is None and self._owner(op.bias) is None:
             return
         fields = {name: getattr(op, name) for name in ("k", "n", "groups", "in_step", "out_step")}
         strides = {name: getattr(op, name) for name in ("source_step", "k_stride", "n_stride")}
@@ -113,7 +113,7 @@ class Recalling(Program):
     def _learn(self, size: int, *pointers: int | None) -> None:
         """Let the last operation add up so many numbers for the gradients of what lies there, if that is learned."""
         found = [self._owner(pointer) for pointer in pointers]
-        if found[0] is not None:
+        if any(found):
             self.sums[len(self.ops) - 1], self.goals[len(self.ops) - 1] = self.room, found
             self.room += size
 
@@ -125,13 +125,13 @@ class Recalling(Program):
         """Run as `run` does; the gradients of what is learned."""
         array, workers = self.bound(given, rows, steps), self.workers(rows)
         gradients = [torch.empty_like(each) for each in self.learned]
-        room = self._summed(array, gradients, workers)
+        room = self.summed(array, gradients, workers)
         self.work(array, workers, rows, steps, backwards)
         if room.numel():
             self.library.collect(array, len(array), workers)
         return gradients
 
-    def _summed(self, array: ctypes.Array[Op], gradients: list[Tensor], workers: int) -> Tensor:
+    def summed(self, array: ctypes.Array[Op], gradients: list[Tensor], workers: int) -> Tensor:
         """Room for what every worker adds up, which the operations of a run then point at, and at the gradients."""
         room = torch.zeros(workers, self.room)
         for number, before in self.sums.items():

@@ -6,22 +6,25 @@
 
 enum {
     LINEAR, WEIGH, NORM, NORM_BACK, GATED, GATED_BACK, CLASSES, CLASSES_BACK, DRAW, RESET, LIMIT, NORMAL, EXPECT, SIGMOID,
-    ENTROPY, ENTROPY_BACK, LOAD, STORE, ADD, COPY
+    ENTROPY, ENTROPY_BACK, LOAD, STORE, ADD, COPY, CHOOSE, SURROGATE
 };
+
+enum { SILU = 1, TANH, RELU }; /* activations behind norms */
 
 typedef struct {
     long kind, from, until; /* the steps at which it runs; below 0 `until` counts from their end */
-    long a, b, c, d, e;     /* columns */
+    long a, b, c, d, e, f;  /* columns */
     long k, n, groups;      /* inputs, outputs, blocks of them */
     long in_step, out_step, add;
     long source_step, k_stride, n_stride; /* where weights lie */
     long row_stride, step_stride;         /* where data lie */
     float eps, low, high;
-    long center, active; /* kinds of norms */
+    long center, active; /* kinds of norms, and of what comes behind them */
     const float *weight, *bias;
     float *packed, *data;
     float *by_weight, *by_bias; /* gradients of all rows, first added up by each worker in `packed` */
     long share;                 /* how far apart the sums of workers lie */
+    const long *sizes;          /* how many classes each of several choices has */
 } Op;
 
 typedef struct {
@@ -57,14 +60,16 @@ static void norm(const Op *op, Tile t) {
         const float *x = t.at + r * t.width + op->a;
         float *y = t.at + r * t.width + op->b;
         const Moments m = found[r];
-        if (op->active) {
+        if (op->active == SILU) {
             APART for (long i = 0; i < k; i++) {
                 float each = (x[i] - m.mean) * m.scale * weight[i] + bias[i];
                 y[i] = each * sigmoid(each);
             }
-        } else {
-            APART for (long i = 0; i < k; i++) y[i] = (x[i] - m.mean) * m.scale * weight[i] + bias[i];
+            continue;
         }
+        APART for (long i = 0; i < k; i++) y[i] = (x[i] - m.mean) * m.scale * weight[i] + bias[i];
+        if (op->active == TANH) for (long i = 0; i < k; i++) y[i] = tangent(y[i]);
+        if (op->active == RELU) for (long i = 0; i < k; i++) y[i] = y[i] < 0 ? 0 : y[i];
     }
 }
 
@@ -79,11 +84,18 @@ static void norm_back(const Op *op, Tile t) {
         const float *x = t.at + r * t.width + op->a;
         float *by = t.at + r * t.width + op->b, *bx = t.at + r * t.width + op->c, total = 0, along = 0;
         const Moments m = found[r];
-        if (op->active)
+        if (op->active == SILU)
             APART for (long i = 0; i < k; i++) {
                 float y = (x[i] - m.mean) * m.scale * weight[i] + bias[i], s = sigmoid(y);
                 by[i] *= s * (1 + y * (1 - s));
             }
+        if (op->active == TANH)
+            APART for (long i = 0; i < k; i++) {
+                float y = tangent((x[i] - m.mean) * m.scale * weight[i] + bias[i]);
+                by[i] *= 1 - y * y;
+            }
+        if (op->active == RELU)
+            APART for (long i = 0; i < k; i++) by[i] = (x[i] - m.mean) * m.scale * weight[i] + bias[i] > 0 ? by[i] : 0;
         if (op->by_weight)
             APART for (long i = 0; i < k; i++) {
                 by_weight[i] += by[i] * (x[i] - m.mean) * m.scale;
@@ -115,6 +127,7 @@ static void unpack_norm(const Op *op, long workers) {
 }
 
 #include "choices.h"
+#include "policies.h"
 
 /* a: gates, b: state before, c: state after. */
 static void gated(const Op *op, float *row) {
@@ -164,6 +177,8 @@ static void on_row(const Op *op, float *row, float *data) {
         case DRAW: draw(op, row); break;
         case NORMAL: normal(op, row); break;
         case EXPECT: expect(op, row); break;
+        case CHOOSE: choose(op, row); break;
+        case SURROGATE: surrogate(op, row); break;
         case ENTROPY: entropy(op, row, 0); break;
         case ENTROPY_BACK: entropy(op, row, 1); break;
         case SIGMOID: *b = op->high * sigmoid(*a); break;
@@ -226,3 +241,4 @@ int run(const Op *ops, long count, Manner how, long begin, long end, long worker
 }
 
 #include "descent.h"
+#include "epochs.h"

@@ -21,6 +21,10 @@ class Unfit(Exception):
     """Why something cannot run on the machine, in a line."""
 
 
+class NoCompiler(Unfit):
+    """Why nothing can: what is written in C cannot be compiled."""
+
+
 def ours(thing: object, *kinds: type) -> None:
     """Refuse what is of another kind: a class built upon one of these may do other things than the programs know."""
     if type(thing) not in kinds:
@@ -36,13 +40,14 @@ class Op(ctypes.Structure):
     """One operation, as machine.c has it."""
 
     _fields_ = [
-        *((name, ctypes.c_long) for name in ("kind", "from_", "until", "a", "b", "c", "d", "e", "k", "n", "groups")),
-        *((name, ctypes.c_long) for name in ("in_step", "out_step", "add", "source_step", "k_stride", "n_stride")),
-        *((name, ctypes.c_long) for name in ("row_stride", "step_stride")),
+        *((name, ctypes.c_long) for name in ("kind", "from_", "until", "a", "b", "c", "d", "e", "f")),
+        *((name, ctypes.c_long) for name in ("k", "n", "groups", "in_step", "out_step", "add", "source_step")),
+        *((name, ctypes.c_long) for name in ("k_stride", "n_stride", "row_stride", "step_stride")),
         *((name, ctypes.c_float) for name in ("eps", "low", "high")),
         *((name, ctypes.c_long) for name in ("center", "active")),
         *((name, ctypes.c_void_p) for name in ("weight", "bias", "packed", "data", "by_weight", "by_bias")),
         ("share", ctypes.c_long),
+        ("sizes", ctypes.c_void_p),
     ]
 
 
@@ -54,13 +59,14 @@ class Manner(ctypes.Structure):
 
 @cache
 def machine() -> ctypes.CDLL:
-    """The compiled machine; `Unfit` where there is no compiler or it fails."""
+    """The compiled machine; `NoCompiler` where there is none or it fails."""
     try:
         found = _compiled(shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""])
     except (OSError, ValueError) as error:  # of files, or of words in CC
-        raise Unfit(str(error)) from error
+        raise NoCompiler(str(error)) from error
     found.prepare.argtypes = [ctypes.c_void_p, ctypes.c_long]
     found.descend.argtypes = [ctypes.c_void_p]
+    found.epoch.argtypes = [ctypes.c_void_p, ctypes.c_long, Manner, ctypes.c_void_p]
     found.collect.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long]
     found.run.argtypes = [ctypes.c_void_p, ctypes.c_long, Manner, *[ctypes.c_long] * 3]
     return found
@@ -68,12 +74,12 @@ def machine() -> ctypes.CDLL:
 
 def _compiled(compiler: list[str]) -> ctypes.CDLL:
     if not compiler[0]:
-        raise Unfit("there is no C compiler: install gcc or clang")
+        raise NoCompiler("there is no C compiler: install gcc or clang")
     with tempfile.TemporaryDirectory(prefix="reverie-") as folder:
         path = Path(folder) / "machine.so"
         words = [*compiler, *FLAGS.split(), "-std=gnu11", "-shared", "-fPIC", str(HERE / "machine.c"), "-o", str(path)]
         done = subprocess.run([*words, "-lm"], capture_output=True, text=True)
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"{compiler[0]} failed"]
-            raise Unfit(next((line for line in lines if "error" in line), lines[0]))
+            raise NoCompiler(next((line for line in lines if "error" in line), lines[0]))
         return ctypes.CDLL(str(path))

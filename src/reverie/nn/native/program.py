@@ -60,6 +60,12 @@ class Kind(IntEnum):
     STORE = auto()
     ADD = auto()
     COPY = auto()
+    CHOOSE = auto()
+    SURROGATE = auto()
+
+
+ACTIVATIONS: tuple[type[nn.Module], ...] = (nn.SiLU, nn.Tanh, nn.ReLU)
+"""In the order of machine.c, where 0 is none."""
 
 
 @cache
@@ -160,18 +166,20 @@ class Program:
     def tail(self, column: int, size: int, parts: list[nn.Module]) -> int:
         """The columns after normalisation and activation."""
         norm = parts[0] if len(parts) == 2 else None
-        if not isinstance(parts[-1], nn.SiLU) or len(parts) > 2 or not isinstance(norm, RMSNorm | nn.LayerNorm | None):
+        known = type(parts[-1]) in ACTIVATIONS and len(parts) <= 2
+        if not known or not isinstance(norm, RMSNorm | nn.LayerNorm | None):
             raise Unfit(f"it has no {' after '.join(type(part).__name__ for part in reversed(parts))}")
-        return self.norm(column, size, norm, True)
+        return self.norm(column, size, norm, type(parts[-1]))
 
-    def norm(self, column: int, size: int, norm: RMSNorm | nn.LayerNorm | None, active: bool) -> int:
-        """The normalised columns, through SiLU if `active`."""
+    def norm(self, column: int, size: int, norm: RMSNorm | nn.LayerNorm | None, active: type[nn.Module] | None) -> int:
+        """The normalised columns, through an activation if there is one."""
         self.keep(column, size)
         into = self.apart(column, size)
         scale = torch.ones(size) if norm is None else norm.weight
         bias = norm.bias if isinstance(norm, nn.LayerNorm) else torch.zeros(size)
         self.add(
-            Kind.NORM, a=column, b=into, k=size, eps=0.0 if norm is None else norm.eps, active=int(active),
+            Kind.NORM, a=column, b=into, k=size, eps=0.0 if norm is None else norm.eps,
+            active=0 if active is None else ACTIVATIONS.index(active) + 1,
             center=2 if norm is None else int(isinstance(norm, nn.LayerNorm)),
             weight=self.pointer(scale), bias=self.pointer(bias),
         )  # fmt: skip
@@ -219,13 +227,17 @@ class Program:
         """Let workers share the rows."""
         self.library.prepare(array, len(array))
         share = -(-rows // workers)
-        tile = min(share, max(TILES[0], min(TILES[1], CACHE // (4 * self.width) // 6 * 6)))
-        fixed = (array, len(array), Manner(self.width, steps, int(backwards), tile))
+        fixed = (array, len(array), self.manner(share, steps, backwards))
         calls = [(*fixed, i * share, min((i + 1) * share, rows), i) for i in range(workers)]
         others = [pool(workers - 1, os.getpid()).submit(self.library.run, *call) for call in calls[1:]]
         failed = [self.library.run(*calls[0]), *(other.result() for other in others)]
         if any(failed):
             raise MemoryError("no memory for a program of layers")
+
+    def manner(self, rows: int, steps: int = 1, backwards: bool = False) -> Manner:
+        """How a worker runs the program over so many rows."""
+        tile = min(rows, max(TILES[0], min(TILES[1], CACHE // (4 * self.width) // 6 * 6)))
+        return Manner(self.width, steps, int(backwards), tile)
 
     def bound(self, given: dict[str, Tensor], rows: int, steps: int) -> ctypes.Array[Op]:
         """The operations of one run, which point at what is given: C reads and writes wherever they point."""
