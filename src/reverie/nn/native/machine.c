@@ -5,8 +5,8 @@
 #include "machine.h"
 
 enum {
-    LINEAR, WEIGH, NORM, NORM_BACK, GATED, GATED_BACK, CLASSES, CLASSES_BACK, DRAW, RESET, LIMIT, NORMAL, EXPECT, SIGMOID,
-    ENTROPY, ENTROPY_BACK, LOAD, STORE, ADD, COPY, CHOOSE, SURROGATE
+    LINEAR, WEIGH, NORM, NORM_BACK, GATED, GATED_BACK, CLASSES, CLASSES_BACK, DRAW, RESET, LIMIT, NORMAL, EXPECT,
+    SIGMOID, ENTROPY, ENTROPY_BACK, LOAD, STORE, ADD, COPY, CHOOSE, SURROGATE
 };
 
 enum { SILU = 1, TANH, RELU }; /* activations behind norms */
@@ -142,7 +142,7 @@ static void gated(const Op *op, float *row) {
     }
 }
 
-/* a: gates, b: state before, c: gradient of the state after; d, e: gradients of gates and state before, which are new. */
+/* a: gates, b: state before, c: gradient of the state after; d, e: new gradients of gates and state before. */
 static void gated_back(const Op *op, float *row) {
     for (long g = 0; g < op->groups; g++) {
         const float *reset = row + op->a + 3 * g * op->k, *candidate = reset + op->k, *update = candidate + op->k;

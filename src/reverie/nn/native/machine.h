@@ -1,10 +1,10 @@
-/* Numbers in vectors, and the functions that networks are made of. Loops are plain: compilers turn them into vectors. */
+/* Numbers in vectors, and the functions that networks are made of. Loops are plain: compilers make vectors of them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #ifndef __clang__
-#pragma GCC optimize("no-thread-jumps") /* which would part loops with bounds in them so that they take three times as long */
+#pragma GCC optimize("no-thread-jumps") /* which would part loops with bounds in them: three times as long */
 #endif
 
 #define LANES 16 /* columns of a product that are worked out together; columns are laid out in multiples of it */
