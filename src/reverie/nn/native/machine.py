@@ -1,4 +1,4 @@
-"""The machine that runs programs of layers on a CPU, compiled from C when it is first asked for."""
+"""The machine that runs programs of layers on a CPU, compiled from C when it is first asked for, and then kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from types import MethodType
 
@@ -61,7 +63,7 @@ class Manner(ctypes.Structure):
 def machine() -> ctypes.CDLL:
     """The compiled machine; `NoCompiler` where there is none or it fails."""
     try:
-        found = _compiled(shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""])
+        found = _library(shlex.split(os.environ.get("CC", "")) or [shutil.which("cc") or shutil.which("gcc") or ""])
     except (OSError, ValueError) as error:  # of files, or of words in CC
         raise NoCompiler(str(error)) from error
     found.prepare.argtypes = [ctypes.c_void_p, ctypes.c_long]
@@ -72,14 +74,47 @@ def machine() -> ctypes.CDLL:
     return found
 
 
-def _compiled(compiler: list[str]) -> ctypes.CDLL:
+def _library(compiler: list[str]) -> ctypes.CDLL:
+    """The library as an earlier process has kept it, or compiled now and kept for those to come."""
     if not compiler[0]:
         raise NoCompiler("there is no C compiler: install gcc or clang")
+    kept = place() / f"machine-{_fingerprint(compiler)}.so"
+    with suppress(OSError):  # it is not there, or not whole
+        return ctypes.CDLL(str(kept))
     with tempfile.TemporaryDirectory(prefix="reverie-") as folder:
-        path = Path(folder) / "machine.so"
-        words = [*compiler, *FLAGS.split(), "-std=gnu11", "-shared", "-fPIC", str(HERE / "machine.c"), "-o", str(path)]
-        done = subprocess.run([*words, "-lm"], capture_output=True, text=True)
-        if done.returncode:
-            lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"{compiler[0]} failed"]
-            raise NoCompiler(next((line for line in lines if "error" in line), lines[0]))
+        path = _compiled(compiler, Path(folder) / "machine.so")
+        with suppress(OSError):  # nothing can be kept here
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(shutil.copyfile(path, f"{kept}.{os.getpid()}"), kept)
         return ctypes.CDLL(str(path))
+
+
+def place() -> Path:
+    """Where libraries are kept."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reverie"
+    except RuntimeError:  # a user without a home
+        return Path(os.devnull)
+
+
+def _fingerprint(compiler: list[str]) -> str:
+    """What another library would come of, if it were another: the source, the compiler, the processor."""
+    parts = [path.read_bytes() for path in sorted(HERE.glob("*.[ch]"))]
+    parts += [word.encode() for word in (FLAGS, *compiler)]
+    found = shutil.which(compiler[0])
+    if found:
+        told = os.stat(found)
+        parts.append(f"{told.st_size} {told.st_mtime_ns}".encode())
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
+        parts += sorted({line for line in lines if line.startswith((b"model name", b"flags", b"Features"))})
+    return sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _compiled(compiler: list[str], path: Path) -> Path:
+    words = [*compiler, *FLAGS.split(), "-std=gnu11", "-shared", "-fPIC", str(HERE / "machine.c"), "-o", str(path)]
+    done = subprocess.run([*words, "-lm"], capture_output=True, text=True)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"{compiler[0]} failed"]
+        raise NoCompiler(next((line for line in lines if "error" in line), lines[0]))
+    return path
