@@ -9,8 +9,10 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from reverie.agents.ppo_native import NativeActing, NativeEpoch
+from reverie.agents.ppo import METRICS, PPO
+from reverie.agents.ppo_native import NativeActing, NativeEpochs
 from reverie.config.schema import PPOConfig
+from reverie.envs.form import ActionForm
 from reverie.nn.native import program
 from reverie.nn.native.machine import NoCompiler
 from small_ppo import ACTIONS, HYBRID, IMAGE, SMALL, VECTOR, agent_of, rollout_of, weights
@@ -18,6 +20,7 @@ from small_ppo import ACTIONS, HYBRID, IMAGE, SMALL, VECTOR, agent_of, rollout_o
 pytestmark = pytest.mark.usefixtures("c_compiler")
 
 CLASSES = spaces.Dict({"door": spaces.Discrete(3), "keys": spaces.MultiDiscrete([2, 4])})
+BOTH = spaces.Dict({"move": ACTIONS[0], "aim": ACTIONS[2]})
 BUSY = replace(SMALL, entropy=0.02, epochs=3, clip=0.05)
 
 
@@ -29,29 +32,39 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-def assert_alike(config: PPOConfig, action=ACTIONS[0], observation=VECTOR) -> None:
-    """Rollouts of both agents are the same, and so is what they learn from them."""
-    plain, native = (agent_of(observation, action, config, fast=fast) for fast in ("off", "auto"))
+def pair(config, action=ACTIONS[0], observation=VECTOR):
+    """Two agents alike, the second of which has programs."""
+    return [agent_of(observation, action, config, fast=fast) for fast in ("off", "auto")]
+
+
+def assert_alike(agents, rows) -> None:
+    """What both agents learn from rows is the same."""
+    agents[1].generator.set_state(agents[0].generator.get_state())
+    plain, native = [agent.learn_rollout(rows) for agent in agents]
+    assert plain.updates == native.updates
+    for name, value in plain.metrics.items():
+        torch.testing.assert_close(native.metrics[name], value, rtol=1e-3, atol=1e-4, equal_nan=True, msg=name)
+    torch.testing.assert_close(weights(agents[1]), weights(agents[0]), rtol=1e-4, atol=1e-4)
+    assert isinstance(agents[1].epochs, NativeEpochs) and agents[0].epochs == agents[0]._epochs
+
+
+def assert_go_on_alike(config: PPOConfig, action=ACTIONS[0], observation=VECTOR) -> None:
+    """Rollouts of both agents are the same, and so is what they learn from them, again and again."""
+    agents = pair(config, action, observation)
     for progress in (0.0, 0.3, 0.6):
-        one, two = (rollout_of(agent, observation, seed=int(10 * progress)) for agent in (plain, native))
+        one, two = (rollout_of(agent, observation, seed=int(10 * progress)) for agent in agents)
         for name, value in one.items():
             torch.testing.assert_close(two[name], value, rtol=1e-4, atol=1e-4, msg=name)
-        found = []
-        for agent in (plain, native):
+        for agent in agents:
             agent.schedule(progress)
-            found.append(agent.learn_rollout(one))
-        assert found[0].updates == found[1].updates
-        for name, value in found[0].metrics.items():
-            torch.testing.assert_close(found[1].metrics[name], value, rtol=1e-3, atol=1e-4, msg=name)
-    assert isinstance(native.epoch, NativeEpoch) and isinstance(native.acting["train"], NativeActing)
-    assert plain.epoch == plain._epoch
-    torch.testing.assert_close(weights(native), weights(plain), rtol=1e-4, atol=1e-4)
+        assert_alike(agents, one)
+    assert isinstance(agents[1].acting["train"], NativeActing)
 
 
 @pytest.mark.parametrize("action", [*ACTIONS, spaces.Discrete(17)], ids=["discrete", "multi", "box", "many"])
 @pytest.mark.parametrize("observation", [VECTOR, CLASSES], ids=["vector", "classes"])
 def test_every_kind_of_action_and_vector(observation, action, threads):
-    assert_alike(BUSY, action, observation)
+    assert_go_on_alike(BUSY, action, observation)
 
 
 @pytest.mark.parametrize(
@@ -79,20 +92,38 @@ def test_every_kind_of_action_and_vector(observation, action, threads):
 )
 @pytest.mark.parametrize("action", [ACTIONS[0], ACTIONS[2]], ids=["discrete", "box"])
 def test_every_option(change, action):
-    assert_alike(replace(BUSY, **change), action)
+    assert_go_on_alike(replace(BUSY, **change), action)
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=["discrete", "multi", "box"])
+@pytest.mark.parametrize("key", ["vector", "reward", "logp"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf, 1e4])
+def test_numbers_that_are_not_finite_or_huge(key, value, action):
+    agents = pair(replace(BUSY, minibatch=23, value_clip=0.1, normalize_observation=True), action)
+    rows = rollout_of(agents[0])
+    rows[key][4, 1] = value
+    assert_alike(agents, rows)
+    assert all(weights(agent).isfinite().all() for agent in agents)
+
+
+def test_rows_that_count_for_nothing():
+    agents = pair(replace(BUSY, minibatch=4))
+    rows = rollout_of(agents[0])
+    rows["is_last"][2:14] = True
+    assert_alike(agents, rows)
 
 
 def test_a_gradient_worked_out_by_hand():
-    """Of one row whose policy is even: a bias gains what the action's advantage says, the other loses it."""
+    """Of one row whose policy is even: a bias gains what the action's advantage says, the others lose it."""
     agent = agent_of(config=replace(SMALL, normalize_advantage=False, value_scale=0.0, grad_norm=0.0))
-    agent.act({key: x[0] for key, x in rollout_of(agent).items()}, None, "train")
+    rollout_of(agent)  # which makes the programs
     with torch.no_grad():
         agent.net.policy.linear.weight.zero_()
     third = torch.tensor(1 / 3)
     batch = {"vector": torch.ones(1, 4), "is_first": torch.zeros(1, dtype=torch.bool), "action": torch.tensor([1])}
     batch |= {"logp": third.log()[None], "value": torch.zeros(1), "target": torch.zeros(1)}
     batch |= {"advantage": torch.tensor([2.0]), "weight": torch.ones(1)}
-    measured = agent.epoch(agent.epoch.packed(batch), torch.tensor([0]), 1)[0]
+    measured = agent.epochs(batch)(torch.tensor([0]), 1)[0]
     gradient = agent.optimizer.views[[name for name, _ in agent.net.named_parameters()].index("policy.linear.bias")]
     torch.testing.assert_close(gradient, -2 * (torch.tensor([0.0, 1.0, 0.0]) - third))
     torch.testing.assert_close(measured[:1], torch.tensor([-2.0]))
@@ -111,12 +142,69 @@ def test_draws_follow_the_policy():
     torch.testing.assert_close(found["logp"], torch.tensor([0.1, 0.3, 0.6])[found["action"]].log())
 
 
-@pytest.mark.parametrize("observation", [IMAGE, HYBRID], ids=["image", "hybrid"])
-def test_images_are_learned_plainly_and_it_is_said(observation, caplog):
-    agent = agent_of(observation)
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"observation": IMAGE}, "programs for vectors alone"),
+        ({"observation": HYBRID}, "programs for vectors alone"),
+        ({"action": ActionForm(BOTH).space}, "actions of one kind"),
+        ({"config": replace(SMALL, units=1024)}, "do not fit a cache"),
+    ],
+    ids=["image", "hybrid", "joint", "large"],
+)
+def test_what_has_no_program_is_learned_plainly_and_it_is_said(change, why, caplog):
+    agent = agent_of(**change)
     with caplog.at_level(logging.INFO, "reverie"):
-        agent.learn_rollout(rollout_of(agent, observation))
-    assert agent.epoch == agent._epoch and "programs for vectors alone" in caplog.text
+        agent.learn_rollout(rollout_of(agent, change.get("observation", VECTOR)))
+    assert agent.epochs == agent._epochs and why in caplog.text
+
+
+@pytest.mark.parametrize("fast", ["off", "graph", "compile", "shared"])
+def test_programs_are_made_where_they_are_asked_for(fast):
+    agent = agent_of(fast=fast)
+    agent.learn_rollout(rollout_of(agent))
+    assert agent.epochs == agent._epochs
+
+
+def test_a_class_built_upon_it_keeps_what_it_does_otherwise():
+    class Still(PPO):
+        def _update(self, batch):
+            return {"measured": torch.ones(len(METRICS) + 1)}
+
+    agent = Still(VECTOR, ACTIONS[0], SMALL, 4, 0, torch.device("cpu"))
+    before = weights(agent).clone()
+    agent.learn_rollout(rollout_of(agent))
+    assert torch.equal(weights(agent), before)
+
+
+def test_whoever_acts_with_weights_that_others_move():
+    plain, native = pair(SMALL)
+    rollout_of(native)
+    for agent in (plain, native):
+        agent.generator.manual_seed(0)
+        for parameter in agent.net.parameters():
+            parameter.data = parameter.data + 0.1
+    rows = {"vector": torch.ones(5, 4), "is_first": torch.zeros(5, dtype=torch.bool)}
+    one, two = (agent.act(rows, None, "train")[0] for agent in (plain, native))
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value)
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, 10**7])
+def test_an_action_that_there_is_not_is_refused(wrong):
+    agent = agent_of()
+    rows = rollout_of(agent)
+    rows["action"][3, 1] = wrong
+    with pytest.raises(IndexError, match="an action is none of those"):
+        agent.learn_rollout(rows)
+
+
+def test_rewards_of_another_precision():
+    agents = pair(replace(SMALL, minibatch=64))
+    rows = rollout_of(agents[0])
+    learned = agents[1].learn_rollout(rows | {"reward": rows["reward"].double()}).metrics
+    expected = agents[0].learn_rollout(rows).metrics
+    torch.testing.assert_close(learned["train/value_loss"].float(), expected["train/value_loss"])
 
 
 def test_without_a_compiler_it_is_said_and_learned_plainly(monkeypatch, caplog):
@@ -127,7 +215,7 @@ def test_without_a_compiler_it_is_said_and_learned_plainly(monkeypatch, caplog):
     agent = agent_of()
     with caplog.at_level(logging.WARNING, "reverie"):
         agent.learn_rollout(rollout_of(agent))
-    assert agent.epoch == agent._epoch and "no C compiler" in caplog.text
+    assert agent.epochs == agent._epochs and "no C compiler" in caplog.text
 
 
 def test_whoever_only_evaluates_waits_for_no_compiler():
@@ -148,5 +236,19 @@ def test_a_copy_acts_and_learns_by_itself(copied):
     other = copied(agent)
     before = weights(agent).clone()
     other.learn_rollout(rows)
-    rollout_of(other)
     assert torch.equal(weights(agent), before) and not torch.equal(weights(other), before)
+    row = {key: x[0] for key, x in rows.items()}
+    agent.generator.set_state(other.generator.get_state())
+    found, theirs = other.act(row, None, "train")[0], agent.act(row, None, "train")[0]
+    assert not torch.equal(found["value"], theirs["value"])
+    torch.testing.assert_close(found["value"], other.net(row)[1])
+
+
+def test_what_is_restored_goes_on_exactly_though_programs_were_made_before():
+    one, two = agent_of(config=BUSY), agent_of(config=BUSY, seed=7)
+    for agent in (one, two):
+        agent.learn_rollout(rollout_of(agent))
+    two.restore(copy.deepcopy(one.save()))
+    for agent in (one, two):
+        agent.learn_rollout(rollout_of(agent, seed=3))
+    assert torch.equal(weights(one), weights(two))

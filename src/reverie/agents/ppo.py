@@ -17,18 +17,21 @@ from ..losses import ppo as losses
 from ..losses.returns import lambda_return
 from ..nn import ranks
 from ..nn.graph import Graphed
-from ..nn.native.machine import NoCompiler, Unfit
+from ..nn.native.machine import NoCompiler, Unfit, ours
 from ..nn.optim import FlatAdam, renewed
 from ..nn.precision import in_half
 from ..nn.scale import ReturnScale
 from .actor_critic import ActorCritic
 from .base import MODES, Agent, Carry, Learned, Mode, restore_random
-from .ppo_native import NativeActing, NativeEpoch
+from .ppo_native import NativeActing, NativeEpochs
 
 LOG = logging.getLogger("reverie")
 
 Calculation = Callable[[Batch], Batch]
 """What a GPU can replay as one graph."""
+
+Epoch = Callable[[Tensor, int], Tensor]
+"""Updates on so many shares of rows in a given order: what they have measured (parts, ...)."""
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
 
@@ -65,11 +68,11 @@ class PPO(Agent):
         self.clip: float | Tensor = config.clip
         self.acting: dict[Mode, Calculation] = {mode: partial(self._act, mode=mode) for mode in MODES}
         self.updating: Calculation = self._update
-        self.epoch: Callable[[Batch, Tensor, int], Tensor] = self._epoch
+        self.epochs: Callable[[Batch], Epoch] = self._epochs
         if device.type == "cuda" and fast != "off":
             self._quicken()
         self.native = device.type == "cpu" and fast in ("auto", "native") and ranks.count() == 1
-        """Whether programs are still to be made: when learning begins, as whoever only acts waits for no compiler."""
+        """Whether programs are still to be made: whoever plays with what was learned waits for no compiler."""
 
     def _quicken(self) -> None:
         """Act and learn by captured graphs, which read from tensors what changes over a run."""
@@ -84,7 +87,8 @@ class PPO(Agent):
         """Act and learn by programs, where those can be made."""
         self.native = False
         try:
-            self.acting["train"], self.epoch = NativeActing(self), NativeEpoch(self)
+            ours(self, PPO)
+            self.acting["train"], self.epochs = NativeActing(self), NativeEpochs(self)
         except Unfit as reason:
             level = logging.WARNING if isinstance(reason, NoCompiler) else logging.INFO
             LOG.log(level, "PPO runs operation by operation, which is slower: %s", reason)
@@ -112,13 +116,12 @@ class PPO(Agent):
         if self.native:
             self._nativize()
         batch = self._targets(rows)
-        inputs = self.epoch.packed(batch) if isinstance(self.epoch, NativeEpoch) else batch
-        count = batch["weight"].shape[0]
+        epoch, count = self.epochs(batch), batch["weight"].shape[0]
         parts = max(1, round(count / self.config.minibatch))
         seen: list[Tensor] = []
         for _ in range(self.config.epochs):
             order = torch.randperm(count, generator=self.generator, device=batch["weight"].device)
-            seen.append(self.epoch(inputs, order, parts))
+            seen.append(epoch(order, parts))
             if self._moved_too_far(seen[-1]):
                 break
         measured = torch.cat(seen)
@@ -128,11 +131,14 @@ class PPO(Agent):
         self.net.vectors.update({key: x[:-1] for key, x in rows.items()})
         return Learned({f"train/{name}": value for name, value in metrics.items()}, updates=len(measured))
 
-    def _epoch(self, batch: Batch, order: Tensor, parts: int) -> Tensor:
-        """Updates on so many shares of rows (B, ...) in that order: what they have measured (parts, ...)."""
-        shares = order.tensor_split(parts) if parts > 1 else ()
-        batches = (picked(batch, share) for share in shares) if shares else (batch,)
-        return torch.stack([self.updating(each)["measured"] for each in batches])
+    def _epochs(self, batch: Batch) -> Epoch:
+        """Epochs over rows (B, ...)."""
+
+        def epoch(order: Tensor, parts: int) -> Tensor:
+            shares = (picked(batch, share) for share in order.tensor_split(parts)) if parts > 1 else (batch,)
+            return torch.stack([self.updating(share)["measured"] for share in shares])
+
+        return epoch
 
     def _count_skipped(self, measured: Tensor) -> Tensor:
         """How many updates were skipped so far, with those of a round that has just been."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..data.rows import Batch
 from ..nn.heads import PolicyHead
-from ..nn.native.back import Recalling
+from ..nn.native.back import Returning
 from ..nn.native.descent import Descent
 from ..nn.native.machine import Unfit, ours, plainly
 from ..nn.native.program import Kind, Program
@@ -102,6 +102,8 @@ class NativeActing:
 
     def __call__(self, rows: Batch) -> Batch:
         """Action, its log-probability and the value at rows (...)."""
+        if self.program.moved():  # by someone who acts with weights that others learn
+            return self.agent._act(rows, "train")
         x, lead = self.net.vectors(rows), rows["is_first"].shape
         count, policy = lead.numel(), self.net.policy
         action, logp, value = (torch.empty(count, size) for size in (self.actions, 1, 1))
@@ -125,10 +127,8 @@ def plain_acting(agent: PPO) -> Callable[[Batch], Batch]:
     return partial(agent._act, mode="train")
 
 
-class Step(Recalling):
+class Step(Returning):
     """The gradients of one step: through the network, its losses, and back again."""
-
-    unneeded = ()
 
     def __init__(self, net: ActorCritic, facts: Facts) -> None:
         super().__init__(list(net.parameters()))
@@ -144,12 +144,9 @@ class Step(Recalling):
         self.differentiate(forward, shift, [answer.outputs, answer.value, answer.spreads], (x,))
         self.finish()
 
-    def keep(self, column: int, count: int) -> None:
-        """Nothing: the way there is in this program."""
 
-
-class NativeEpoch:
-    """Does what PPO's `_epoch` does, on rows that `packed` has put side by side; by one thread, as rows are few."""
+class NativeEpochs:
+    """Does what PPO's `_epochs` does; by one thread, as rows are few."""
 
     def __init__(self, agent: PPO) -> None:
         self.agent, self.optimizer, config = agent, agent.optimizer, agent.config
@@ -172,17 +169,20 @@ class NativeEpoch:
 
     def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[PPO, str]]:
         """A copy of the agent learns by itself."""
-        return plainly, (self.agent, "_epoch")
+        return plainly, (self.agent, "_epochs")
 
-    def packed(self, batch: Batch) -> Batch:
-        """Rows (B, ...) as one tensor."""
-        x = self.agent.net.vectors(batch)
-        action = batch["action"].reshape(len(x), -1).float()
-        return {"rows": torch.cat([x, action, *(batch[name].unsqueeze(1) for name in PAST)], 1)}
+    def __call__(self, batch: Batch) -> Callable[[Tensor, int], Tensor]:
+        """Epochs over rows (B, ...)."""
+        net = self.agent.net
+        x, action = net.vectors(batch), batch["action"].reshape(len(batch["weight"]), -1)
+        if not net.policy.continuous and ((action < 0) | (action >= torch.tensor(net.policy.sizes))).any():
+            raise IndexError("an action is none of those there are to choose from")
+        columns = [x, action, *(batch[name].unsqueeze(1) for name in PAST)]
+        return partial(self._epoch, torch.cat([column.float() for column in columns], 1))
 
-    def __call__(self, batch: Batch, order: Tensor, parts: int) -> Tensor:
+    def _epoch(self, rows: Tensor, order: Tensor, parts: int) -> Tensor:
         """Steps on so many shares of rows in that order: what was measured, and whether they were made (parts, 7)."""
-        rows, step, plan = batch["rows"], self.step, self.plan
+        step, plan = self.step, self.plan
         most = -(-len(rows) // parts)
         room, told, measured = torch.empty(most, step.rows), torch.empty(most, TOLD), torch.empty(parts, MEASURED)
         array = step.bound({"rows": room, "told": told}, most, 1)

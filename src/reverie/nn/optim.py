@@ -41,7 +41,8 @@ class Flat:
 
     def _lay(self) -> None:
         """Lay the parameters and their gradients into the blocks."""
-        self.views, offset = [], 0
+        offset = 0
+        self.views.clear()
         for parameter, blocks in zip(self.parameters, self.blocks):
             shape, stride = parameter.shape, parameter.stride()
             parameter.data = self.flat.as_strided(shape, stride, offset).copy_(parameter.data)

@@ -53,6 +53,22 @@ def assert_same(layers, lead, asked=True):
     return found
 
 
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
+def test_other_activations(activation, threads):
+    torch.manual_seed(0)
+    assert_same(nn.Sequential(nn.Linear(9, 24), activation(), nn.Linear(24, 7), activation()), (13, 17))
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-6, 1e-3, 0.1, 0.19, 0.21, 1.0, 30.0])
+def test_tangents_are_as_exact_for_small_numbers(size):
+    layers = nn.Sequential(nn.Linear(9, 9, bias=False), nn.Tanh())
+    layers[0].weight.data.copy_(torch.eye(9))
+    x = size * (2 * torch.rand(200, 9) - 1)
+    expected = layers(x).detach()
+    layers.forward = Layered(layers, layers)
+    torch.testing.assert_close(layers(x), expected, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("norm", ["rms", "layer", "none"])
 @pytest.mark.parametrize("last", [True, False])
 def test_outputs_and_gradients(norm, last, threads):

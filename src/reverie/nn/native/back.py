@@ -31,11 +31,11 @@ class Remembering(Program):
         self.store(name, column, count)
 
 
-class Recalling(Program):
-    """The way back: what the way there has stored is read instead of being worked out by products again."""
+class Returning(Program):
+    """A program that goes through operations and back again, and adds up the gradients of what it learns."""
 
-    unneeded: tuple[Kind, ...] = (Kind.LINEAR, Kind.DRAW)
-    """What need not be done again."""
+    unneeded: tuple[Kind, ...] = ()
+    """What need not be done on the way there."""
 
     def __init__(self, learned: list[Tensor]) -> None:
         super().__init__()
@@ -49,12 +49,6 @@ class Recalling(Program):
         """How many numbers are added up."""
         self.written: set[int] = set()
         """Columns of gradients that something was written to."""
-
-    def keep(self, column: int, count: int) -> None:
-        """Read the columns that the way there has stored."""
-        name = f"kept{len(self.remembered)}"
-        self.remembered[name] = count
-        self.load(name, count, column)
 
     def apart(self, column: int, size: int) -> int:
         """Columns of their own, as the gradient of a norm needs what comes in and what goes out."""
@@ -140,3 +134,15 @@ class Recalling(Program):
             for name, goal in zip(("by_weight", "by_bias"), self.goals[number]):
                 setattr(op, name, None if goal is None else gradients[goal[0]].data_ptr() + goal[1])
         return room
+
+
+class Recalling(Returning):
+    """The way back alone: what the way there has stored is read instead of being worked out by products again."""
+
+    unneeded = (Kind.LINEAR, Kind.DRAW)
+
+    def keep(self, column: int, count: int) -> None:
+        """Read the columns that the way there has stored."""
+        name = f"kept{len(self.remembered)}"
+        self.remembered[name] = count
+        self.load(name, count, column)

@@ -1,4 +1,4 @@
-/* A step of an optimiser, as `Stepper.step` does it, in two passes over the numbers. */
+/* A step of an optimiser, as `Stepper.step` and `FlatAdam.step` do it, in two passes over the numbers. */
 
 #define LEAST_LENGTH 1e-3f /* as in nn/optim.py */
 

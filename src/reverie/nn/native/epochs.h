@@ -12,8 +12,8 @@ typedef struct {
     long room, normalize;
     Facts *facts;
     Descent *step;
-    float *taken;             /* how many steps there were */
-    float most;               /* the longest gradient, 0 for any */
+    float *taken;                /* how many steps there were */
+    float most;                  /* the longest gradient, 0 for any */
     double mean_kept, size_kept; /* how much of the averages of gradients a step leaves */
     float *measured;
 } Epoch;

@@ -62,4 +62,9 @@ INLINE float logarithm(float x) {
 
 INLINE float sigmoid(float x) { return 1.0f / (1.0f + power(-x)); }
 
-INLINE float tangent(float x) { return 1.0f - 2.0f / (power(2.0f * x) + 1.0f); }
+/* Small numbers by the first terms of a series, as others would cancel them. */
+INLINE float tangent(float x) {
+    const float square = x * x, wide = 1.0f - 2.0f / (power(2.0f * x) + 1.0f);
+    const float narrow = x * (1.0f + square * (-0.33333333f + square * (0.13333333f - square * 0.053968254f)));
+    return square < 0.04f ? narrow : wide;
+}

@@ -103,11 +103,11 @@ static void surrogate(const Op *op, float *row) {
         const float limit = facts->value_clip, kept = moved < -limit ? -limit : moved > limit ? limit : moved;
         const float other = past->value + kept - past->target, worse = other * other;
         if (fabsf(moved) > limit && worse > wrong) steep = 0;
-        wrong = worse > wrong ? worse : wrong;
+        wrong = worse <= wrong ? wrong : worse;
     }
     judge_back(op, row, free <= near ? -free * share : 0, -facts->bonus * share);
     row[op->f + op->b] = facts->value_scale * steep * share;
-    told[0] = -(free <= near ? free : near) * share;
+    told[0] = -(free > near ? near : free) * share; /* no number if `free` is none */
     told[1] = wrong * share;
     told[2] = entropy * share;
     told[3] = (expm1f(log_ratio) - log_ratio) * share;

@@ -22,8 +22,9 @@ static void unpack(const Op *op, long workers) {
                 for (long n = begin; n < op->n && n < begin + LANES; n++) {
                     float total = 0;
                     for (long w = 0; w < workers; w++) total += from[w * op->share + n - begin];
-                    if (k >= 0) op->by_weight[g * op->source_step + k * op->k_stride + n * op->n_stride] = total;
-                    else if (op->by_bias) op->by_bias[g * op->n + n] = total;
+                    if (k < 0 && op->by_bias) op->by_bias[g * op->n + n] = total;
+                    if (k >= 0 && op->by_weight)
+                        op->by_weight[g * op->source_step + k * op->k_stride + n * op->n_stride] = total;
                 }
 }
 

@@ -234,6 +234,10 @@ class Program:
         if any(failed):
             raise MemoryError("no memory for a program of layers")
 
+    def moved(self) -> bool:
+        """Whether weights lie elsewhere than when the program was made."""
+        return any(each.data_ptr() != place for each, place in self.places.items())
+
     def manner(self, rows: int, steps: int = 1, backwards: bool = False) -> Manner:
         """How a worker runs the program over so many rows."""
         tile = min(rows, max(TILES[0], min(TILES[1], CACHE // (4 * self.width) // 6 * 6)))
@@ -252,6 +256,6 @@ class Program:
                 raise ValueError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not of a program for {rows} rows")
             op.data, op.row_stride = tensor.data_ptr(), tensor.stride(-2)
             op.step_stride = tensor.stride(0) if tensor.dim() == 3 else 0
-        if any(each.data_ptr() != place for each, place in self.places.items()):
+        if self.moved():
             raise RuntimeError("weights have moved since their program was made: take --run.fast off")
         return array
