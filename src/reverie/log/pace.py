@@ -23,7 +23,8 @@ class Mark(NamedTuple):
 class Pace:
     """Speeds between two measurements; the time left goes by the mean speed of the last `window` of them.
 
-    Both leave out what happens under `paused`; the seconds elapsed do not.
+    It does not go by steps before the first update once there is one: those that learn take longer. Both leave out what
+    happens under `paused`; the seconds elapsed do not.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter, window: int = 20) -> None:
@@ -71,6 +72,8 @@ class Pace:
             found["time/fps"] = (now.frames - last.frames) / seconds
             found["time/ups"] = (now.updates - last.updates) / seconds
             self._marks.append(now)
+            while now.updates and self._marks[1].updates == 0:
+                self._marks.popleft()
         elif not self._marks:
             self._marks.append(now)
         if counters.total:
