@@ -223,3 +223,17 @@ def test_numbers_that_cannot_be_are_refused(option, value):
         Dreamer(
             spaces.Dict({"x": spaces.Box(-1, 1, (2,), np.float32)}), spaces.Discrete(2), config, torch.device("cpu")
         )
+
+
+def test_gradients_are_cut_by_layer_and_not_as_tensors_happen_to_lie():
+    agent = agent_of(BOX)
+    (stepper,) = set(agent.steppers.values())
+    names = {id(each): name for name, each in agent.named_parameters()}
+    order = [names[id(each)] for each in stepper.parameters]
+    together = {order[number]: order[group] for number, group in enumerate(stepper.groups) if group != number}
+    assert together == {"world.rssm.embed_in.weight": "world.rssm.deter_in.weight"}
+    assert {order[number]: sizes for number, sizes in stepper.apart.items()} == {
+        "behavior.actor.1.weight": [2, 2],  # means and deviations
+        "behavior.actor.1.bias": [2, 2],
+    }
+    assert not next(iter(agent_of(DISCRETE).steppers.values())).apart

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from reverie.config.dreamer import StepConfig
-from reverie.nn.optim import FlatAdam, Stepper
+from reverie.nn.layers import Layers
+from reverie.nn.optim import FlatAdam, Stepper, cut_apart
 
 
 def networks():
@@ -99,6 +100,38 @@ def test_laprop_with_gradients_cut_by_tensor():
     found, _ = stepped(config, GRADIENTS, START)
     np.testing.assert_allclose(found, np.stack(expected), rtol=1e-4, atol=1e-6)
     assert abs(found[0] - START).max() < 0.1001  # the first step is the learning rate, whatever the gradient
+
+
+def test_parts_of_a_layer_are_cut_as_one_and_layers_in_one_tensor_apart():
+    config = StepConfig(kind="adam", lr=1.0, eps=1.0, agc=0.3, clip=0.0, decay=0.0, warmup=0)
+    torch.manual_seed(0)
+    made = Layers()
+    one, two = made.shares((3, 5), 4)
+    last = made.linear(4, 6, 0.01)
+    cut_apart(last, [2, 4])
+    layers = nn.ModuleList([one, nn.Linear(2, 2), two, last])
+    stepper = Stepper(layers.parameters(), config)
+    before = {name: each.detach().clone() for name, each in layers.named_parameters()}
+    gradients = {name: torch.randn_like(each) * 10.0 ** torch.randint(-3, 2, ()) for name, each in before.items()}
+    gradients["3.weight"][2:] *= 100
+    for name, parameter in layers.named_parameters():
+        parameter.grad = gradients[name].clone()
+    norm = stepper.norm()
+    stepper.step(norm, norm.isfinite())
+    together = moved(*(torch.cat([each["0.weight"], each["2.weight"]], 1) for each in (before, gradients)))
+    expected = {name: moved(value, gradients[name]) for name, value in before.items() if not name.startswith("3.")}
+    expected |= {"0.weight": together[:, :3], "2.weight": together[:, 3:]}
+    for name in ("3.weight", "3.bias"):
+        parts = [moved(before[name][rows], gradients[name][rows]) for rows in (slice(2), slice(2, 6))]
+        expected[name] = torch.cat(parts)
+    for name, parameter in layers.named_parameters():
+        torch.testing.assert_close(parameter.data, expected[name], msg=name)
+
+
+def moved(weight, gradient):
+    """A weight after the first step of Adam with epsilon and rate 1, its gradient cut to 0.3 of the weight's length."""
+    gradient = gradient * min(1.0, 0.3 * max(1e-3, weight.norm().item()) / gradient.norm().item())
+    return weight - gradient / (gradient.abs() + 1)
 
 
 def test_short_tensors_count_as_a_thousandth_long():

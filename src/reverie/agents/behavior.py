@@ -22,6 +22,7 @@ from ..nn.actions import ActionDist, Policy
 from ..nn.frozen import frozen
 from ..nn.heads import NumberHead
 from ..nn.layers import Layers
+from ..nn.optim import cut_apart
 from ..nn.outputs import make_output
 from ..nn.scale import ReturnRange
 from ..world.model import WorldModel
@@ -57,10 +58,10 @@ class Behavior(nn.Module):
         self.config = config
         self.policy = policy
         width = config.units if config.actor_layers else features
-        self.actor = nn.Sequential(
-            make.mlp(features, config.units, config.actor_layers),
-            make.linear(width, policy.outputs, config.actor_scale, last=True),
-        )
+        body = make.mlp(features, config.units, config.actor_layers)
+        last = make.linear(width, policy.outputs, config.actor_scale, last=True)
+        cut_apart(last, policy.sizes)
+        self.actor = nn.Sequential(body, last)
         output = make_output(config.critic_head, bins)
         scale = 1.0 if config.critic_head == "normal" else 0.0  # two-hot critics begin at exactly zero
         self.critic = NumberHead(make, features, config.units, config.critic_layers, output, scale)

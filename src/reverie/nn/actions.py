@@ -242,7 +242,9 @@ class Policy:
         if self.limits.max <= self.limits.min or self.limits.init == 0:
             raise UserError("--behavior.max_std must be above --behavior.min_std, and --behavior.init_std above 0")
         self.parts = [part for each in parts_of(action_space(space)) for part in policy_parts(each)]
-        self.outputs = sum(part.outputs for part in self.parts)
+        self.sizes = [size for part in self.parts for size in ([part.size] if part.groups else [part.size] * 2)]
+        """Outputs of classes, means and deviations, which are networks' layers apart in truth."""
+        self.outputs = sum(self.sizes)
         self.discrete = all(part.groups for part in self.parts)
 
     def __call__(self, outputs: Tensor) -> ActionDist:

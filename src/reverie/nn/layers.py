@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .optim import cut_together
+
 TRUNCATED = 1.1368
 """What a normal distribution cut at two deviations must be multiplied with to have deviation 1."""
 
@@ -113,6 +115,7 @@ class Layers:
         layers = tuple(nn.Linear(size, outputs, bias=i == 0) for i, size in enumerate(inputs))
         for layer in layers:
             self._fill(layer.weight, sum(inputs), outputs, 1.0, False)
+        cut_together(layers)
         nn.init.zeros_(layers[0].bias)
         return layers
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,18 @@ BLOCK = 256
 
 LEAST_LENGTH = 1e-3
 """Tensors shorter than this are taken for this long when gradients are cut to a share of their length."""
+
+
+def cut_together(layers: Sequence[nn.Linear]) -> None:
+    """Say that layers are parts of one, so that a `Stepper` cuts the gradients of their weights as one."""
+    for layer in layers[1:]:
+        layer.weight.cut_with = layers[0].weight  # type: ignore[attr-defined]
+
+
+def cut_apart(layer: nn.Linear, sizes: list[int]) -> None:
+    """Say that so many outputs each are layers of their own, so that a `Stepper` cuts their gradients apart."""
+    for parameter in layer.parameters():
+        parameter.cut_sizes = sizes  # type: ignore[attr-defined]
 
 
 class Flat:
@@ -115,7 +127,7 @@ def renewed(old: float | Tensor, value: float) -> float | Tensor:
 
 
 class Stepper(Flat):
-    """The optimiser of Dreamer agents: Adam or LaProp, gradients cut for each tensor or all together.
+    """The optimiser of Dreamer agents: Adam or LaProp, gradients cut for each layer's tensors or all together.
 
     LaProp divides gradients by their running size and then averages them, Adam the other way round. A step with
     gradients that are not finite changes nothing.
@@ -127,9 +139,17 @@ class Stepper(Flat):
         device = self.flat.device
         self.share = torch.ones((), device=device)
         """What is left of the learning rate."""
+        numbers = {id(parameter): number for number, parameter in enumerate(self.parameters)}
+        partners = [id(getattr(each, "cut_with", each)) for each in self.parameters]
+        self.groups = [numbers.get(partner, number) for number, partner in enumerate(partners)]
+        """The parameter that each one's gradient is cut with: mostly itself."""
+        sizes = [getattr(each, "cut_sizes", ()) for each in self.parameters]
+        self.apart = {number: list(each) for number, each in enumerate(sizes) if len(each) > 1}
+        """Parameters whose gradients are cut in parts of so many rows each."""
+        self.whole = torch.tensor([number not in self.apart for number in range(len(sizes))], device=device)
         counts = torch.tensor(self.blocks, device=device)
-        self.owner = torch.arange(len(counts), device=device).repeat_interleave(counts)
-        """The parameter that each block belongs to."""
+        self.owner = torch.tensor(self.groups, device=device).repeat_interleave(counts)
+        """The parameter that each block is cut with."""
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
@@ -172,7 +192,12 @@ class Stepper(Flat):
         if config.agc > 0:
             limits = self._lengths(self.flat).clamp(min=LEAST_LENGTH) * config.agc
             shares = (limits / self._lengths(self.gradient).clamp(min=1e-30)).clamp(max=1.0)
+            shares = torch.where(self.whole, shares, 1.0)
             self.gradient.view(-1, BLOCK).mul_(shares[self.owner].unsqueeze(1))
+            for number, sizes in self.apart.items():
+                for weight, gradient in zip(self.parameters[number].split(sizes), self.views[number].split(sizes)):
+                    limit = weight.norm().clamp(min=LEAST_LENGTH) * config.agc
+                    gradient.mul_((limit / gradient.norm().clamp(min=1e-30)).clamp(max=1.0))
 
     def _lengths(self, flat: Tensor) -> Tensor:
         """The length of each parameter's part."""

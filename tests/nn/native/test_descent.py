@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from reverie.config.dreamer import StepConfig
+from reverie.nn.layers import Layers
 from reverie.nn.native.descent import NativeStep
-from reverie.nn.optim import Stepper
+from reverie.nn.optim import Stepper, cut_apart
 
 pytestmark = pytest.mark.usefixtures("c_compiler")
 KINDS = {
@@ -21,7 +22,10 @@ KINDS = {
 def stepper_of(config):
     torch.manual_seed(0)
     shapes = ((300, 2), (7,), (1, 1), (5, 3, 40))
-    return Stepper([nn.Parameter(torch.randn(shape) * (0.0 if shape == (7,) else 1.0)) for shape in shapes], config)
+    plain = [nn.Parameter(torch.randn(shape) * (0.0 if shape == (7,) else 1.0)) for shape in shapes]
+    shares, last = Layers().shares((3, 50), 11), nn.Linear(11, 9)
+    cut_apart(last, [2, 3, 4])
+    return Stepper([*shares[0].parameters(), *plain, *shares[1].parameters(), *last.parameters()], config)
 
 
 def stepped(stepper, count, spoilt=()):

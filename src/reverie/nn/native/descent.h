@@ -4,7 +4,8 @@
 
 typedef struct {
     float *flat, *gradient, *mean, *square;
-    const long *sizes; /* of the parameters, which lie one after the other */
+    const long *sizes;  /* of the parameters and parts of them, which lie one after the other */
+    const long *groups; /* with which of them each is cut */
     long count;
     float share, agc;           /* what is left of all gradients, and the most of one as a share of its parameter */
     float by_mean, by_square;   /* how fast the averages move */
@@ -13,14 +14,21 @@ typedef struct {
     long laprop;
 } Descent;
 
-/* What is left of a parameter's gradient. */
-static float left(const Descent *how, const float *flat, const float *gradient, long size) {
-    float length = 0, steep = 0;
-    if (how->agc <= 0) return how->share;
-    SUM(length, steep) for (long i = 0; i < size; i++) {
-        length += flat[i] * flat[i];
-        steep += gradient[i] * gradient[i];
+/* The squares of the lengths of parameters and gradients, of those that are cut together added up. */
+static void measure(const Descent *how, float *lengths, float *steeps) {
+    const float *flat = how->flat, *gradient = how->gradient;
+    for (long p = 0; p < how->count; flat += how->sizes[p], gradient += how->sizes[p], p++) {
+        float length = 0, steep = 0;
+        SUM(length, steep) for (long i = 0; i < how->sizes[p]; i++) {
+            length += flat[i] * flat[i];
+            steep += gradient[i] * gradient[i];
+        }
+        lengths[how->groups[p]] += length, steeps[how->groups[p]] += steep;
     }
+}
+
+/* What is left of gradients of such a length. */
+static float left(const Descent *how, float length, float steep) {
     length = sqrtf(length), steep = how->share * sqrtf(steep);
     const float most = how->agc * (length > LEAST_LENGTH ? length : LEAST_LENGTH);
     return how->share * (steep > most ? most / steep : 1);
@@ -28,9 +36,12 @@ static float left(const Descent *how, const float *flat, const float *gradient, 
 
 void descend(const Descent *how) {
     float *flat = how->flat, *gradient = how->gradient, *mean = how->mean, *square = how->square;
+    float lengths[how->count], steeps[how->count];
+    memset(lengths, 0, sizeof lengths), memset(steeps, 0, sizeof steeps);
+    if (how->agc > 0) measure(how, lengths, steeps);
     for (long p = 0; p < how->count; p++) {
-        const long size = how->sizes[p];
-        const float share = left(how, flat, gradient, size);
+        const long size = how->sizes[p], group = how->agc > 0 ? how->groups[p] : 0;
+        const float share = how->agc > 0 ? left(how, lengths[group], steeps[group]) : how->share;
         APART for (long i = 0; i < size; i++) {
             const float each = share * gradient[i];
             square[i] += how->by_square * (each * each - square[i]);
