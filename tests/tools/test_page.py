@@ -233,7 +233,7 @@ def test_everything_comes_from_this_machine(browser, visit):
     assert asked and all(name.startswith("http://127.0.0.1:") for name in asked)
     assert not complaints(browser)
     browser.get(browser.current_url.partition("?")[0])
-    assert "open the address that reverie printed" in browser.page_source
+    until(browser, lambda: "open the address that reverie printed" in browser.page_source)  # text is parsed bit by bit
 
 
 def test_a_server_that_is_gone_is_told(browser, dreaming, opened):
