@@ -1,6 +1,7 @@
 """The kernels themselves: on a GPU if there is one, and always on a CPU that plays one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -65,19 +66,32 @@ class Case:
         return found | {"deter": state.deter.detach(), "params": params.detach()}
 
 
-@pytest.fixture(
-    scope="module", params=["1m played", pytest.param("1m", marks=needs_gpu), pytest.param("12m", marks=needs_gpu)]
-)
+STAND_INS = {"wide": (32, 164_000, 0), "wider": (64, 176_000, 8)}
+"""Small models whose weights are streamed as those of larger ones are: `tile`, `room` and `ahead` of their shapes."""
+ON_GPU = ("1m", "12m", "25m", "50m", "100m", "200m")
+PLAYED = ("1m played", "wide played", "wider played")
+
+
+@pytest.fixture(scope="module", params=[*PLAYED, *(pytest.param(size, marks=needs_gpu) for size in ON_GPU)])
 def case(request, tmp_path_factory) -> Case:
     size, _, played = request.param.partition(" ")
     if played:
         require_compiler()
-    steps, device = (4, "cpu") if played else (64, "cuda")
+    return case_of(size, tmp_path_factory.mktemp("kernels") if played else None)
+
+
+def case_of(size: str, folder: Path | None, steps: int = 4) -> Case:
+    """A model of some size, for a GPU or played by a library in a folder."""
+    steps, device = (steps, "cpu") if folder else (64, "cuda")
     rssm = rssm_of(CONFIGS[size], device)
-    assert not unfit(rssm, 16, half=True)
     shape, window = shape_of(rssm), window_of(rssm, steps).halved()
-    folder = tmp_path_factory.mktemp("kernels")
-    program = Emulated(shape, folder) if played else Poisoned(shape, rssm.deter_in.weight.device, trapping=False)
+    if size in STAND_INS:
+        tile, room, ahead = STAND_INS[size]
+        shape = replace(shape, tile=tile, room=room, ahead=ahead)
+        assert shape.streamed and min(shape.slots.values()) >= 4
+    else:
+        assert not unfit(rssm, 16, half=True)
+    program = Emulated(shape, folder) if folder else Poisoned(shape, rssm.deter_in.weight.device, trapping=False)
     with torch.autocast(device, torch.bfloat16):
         weights = PersistentScan(rssm, program).kernel_weights()
     return Case(rssm, window, goals_of(rssm, steps), program, weights)
@@ -90,6 +104,19 @@ def test_no_phase_is_wrong(case):
     assert not wrong, wrong
     wrong = first_wrong(reverse_pairs(phases, found, case.reverse(found), inputs[0], case.goals))
     assert not wrong, wrong
+
+
+@pytest.mark.parametrize("size", ["25m", "50m"])
+def test_no_phase_is_wrong_at_sizes_that_are_streamed(tmp_path, size):
+    require_compiler()
+    test_no_phase_is_wrong(case_of(size, tmp_path, steps=2))
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_short_windows(tmp_path, steps):
+    """Some weights pass unused at the first step and at the last, which may be the same one."""
+    require_compiler()
+    test_no_phase_is_wrong(case_of("wide", tmp_path, steps))
 
 
 def test_whatever_runs_first_the_bits_are_the_same(case):
@@ -127,7 +154,8 @@ def test_each_step_is_a_step_of_scan(case):
             totals.append(State(case.goals[0][t] + carried.deter, case.goals[1][t] + carried.stoch))
             goals = (*totals[-1], case.goals[2][t])
             carried = State(*torch.autograd.grad((deter, stoch, params), tuple(leaf), goals))
-    assert flips < 0.01 * inputs[-1].numel()
+    crowded = max(1, case.program.shape.classes / 16)  # more classes have more boundaries between them
+    assert flips < 0.01 * crowded * inputs[-1].numel()
     grads = case.reverse(found)
     for name, steps, goal in zip(("total_deter", "total_stoch"), zip(*totals), case.goals):
         expected = torch.stack(steps[::-1])

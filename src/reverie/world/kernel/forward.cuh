@@ -35,21 +35,26 @@ struct Forward {
   float* seen;                 // (T, B, hidden) first layer of the posterior
   u32* counters; u32* fault;
   long long steps;
+  bf16* packed;                // the weights, where they are streamed
 };
 
+constexpr bool KEEPS_MIX = !STREAMED || TILE == 32;  // a thread has the registers for it
 struct ForwardWeights {
-  Weights<INPUTS, 2> mix;
-  Weights<BLOCK, 6> gates;
-  Weights<PART, 2> project;
-  Weights<HIDDEN, 2> logits;   // only CTAs that infer
-  Weights<LATENT, 2> embed;    // only CTAs that embed
+  Factor<KEEPS_MIX, INPUTS, TILE / 8> mix;
+  Factor<!STREAMED, BLOCK, 3 * TILE / 8> gates;
+  Factor<!STREAMED, PART, TILE / 8> project;
+  Factor<!STREAMED, HIDDEN, TILE / 8> logits;  // only CTAs that infer
+  Factor<!STREAMED, LATENT, TILE / 8> embed;   // only CTAs that embed
+  Stream<SLOTS_FORWARD> stream;
 };
 struct ForwardVectors {        // in shared memory, at a multiple of 16 bytes
   float b_summary[HIDDEN], n_summary[HIDDEN], b_latent[HIDDEN], n_latent[HIDDEN], b_seen[HIDDEN], n_seen[HIDDEN];
   float n_mix[BLOCK];
 };
 constexpr int FORWARD_ROW = FORWARD_WIDTH + SPARE;
-constexpr int FORWARD_BYTES = ROWS * FORWARD_ROW * 2 + WARPS * ROWS * (48 + SPARE) * 4 + (int)sizeof(ForwardVectors);
+constexpr int FORWARD_PRODUCTS = bytes_of_products(FORWARD_WIDTH, 3 * TILE);
+constexpr int FORWARD_RING = FORWARD_PRODUCTS + (int)sizeof(ForwardVectors);
+constexpr int FORWARD_BYTES = FORWARD_RING + SLOTS_FORWARD * WARPS * CELL * 16;
 
 // whether episodes begin, in a thread's row of the tile and in the two rows that its warp holds. It is read ahead of
 // the waits: even this costs a way to the second-level cache.
@@ -64,15 +69,15 @@ DEVICE void mix_early(const Here& here, const Forward& f, const ForwardVectors& 
   const int block = here.cta / BLOCK_CTAS;
   u32 state[2][LANE_BLOCK / 2], action[2][LANE_HIDDEN / 2];
   float summary[2][LANE_HIDDEN], bias[LANE_HIDDEN], scale[LANE_HIDDEN];
-  read_vector<LANE_HIDDEN>(bias, v.b_summary, here.lane);
-  read_vector<LANE_HIDDEN>(scale, v.n_summary, here.lane);
+  read_row<LANE_HIDDEN>(bias, v.b_summary, here.lane);
+  read_row<LANE_HIDDEN>(scale, v.n_summary, here.lane);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const int row = here.warp * 2 + i;
     const size_t at = (size_t)t * ROWS + row;
-    fetch_words<LANE_BLOCK / 2>(state[i], f.half + at * DETER + block * BLOCK + here.lane * LANE_BLOCK);
-    fetch_words<LANE_HIDDEN / 2>(action[i], f.acted + at * HIDDEN + here.lane * LANE_HIDDEN);
-    fetch_floats<LANE_HIDDEN>(summary[i], f.summary + at * HIDDEN + here.lane * LANE_HIDDEN);
+    fetch_row<LANE_BLOCK>(state[i], f.half + at * DETER + block * BLOCK, here.lane);
+    fetch_row<LANE_HIDDEN>(action[i], f.acted + at * HIDDEN, here.lane);
+    fetch_row<LANE_HIDDEN>(summary[i], f.summary + at * HIDDEN, here.lane);
   }
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -83,22 +88,22 @@ DEVICE void mix_early(const Here& here, const Forward& f, const ForwardVectors& 
     for (int j = 0; j < LANE_HIDDEN; j++)
       summary[i][j] = (first.held[i] ? 0.f : summary[i][j]) + bias[j];
     tail<LANE_HIDDEN>(summary[i], scale);
-    store_words<LANE_BLOCK / 2>(inputs + here.lane * LANE_BLOCK, state[i]);
-    store_halves<LANE_HIDDEN>(inputs + BLOCK + here.lane * LANE_HIDDEN, summary[i]);
-    store_words<LANE_HIDDEN / 2>(inputs + BLOCK + 2 * HIDDEN + here.lane * LANE_HIDDEN, action[i]);
+    store_row<LANE_BLOCK>(inputs, state[i], here.lane);
+    store_row<LANE_HIDDEN>(inputs + BLOCK, summary[i], here.lane);
+    store_row<LANE_HIDDEN>(inputs + BLOCK + 2 * HIDDEN, action[i], here.lane);
   }
 }
 
 // phase `mix`: the latent as input, then the product
-DEVICE void mix(const Here& here, const Forward& f, const ForwardWeights& w, const ForwardVectors& v, float bias,
-                const First& first, int t) {
+DEVICE void mix(const Here& here, const Forward& f, ForwardWeights& w, const ForwardVectors& v,
+                const float (&bias)[EACH], const First& first, int t) {
   float latent[2][LANE_HIDDEN], shift[LANE_HIDDEN], scale[LANE_HIDDEN];
-  read_vector<LANE_HIDDEN>(shift, v.b_latent, here.lane);
-  read_vector<LANE_HIDDEN>(scale, v.n_latent, here.lane);
+  read_row<LANE_HIDDEN>(shift, v.b_latent, here.lane);
+  read_row<LANE_HIDDEN>(scale, v.n_latent, here.lane);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const size_t at = (size_t)t * ROWS + here.warp * 2 + i;
-    fetch_floats<LANE_HIDDEN>(latent[i], f.latent + at * HIDDEN + here.lane * LANE_HIDDEN);
+    fetch_row<LANE_HIDDEN>(latent[i], f.latent + at * HIDDEN, here.lane);
   }
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -107,27 +112,33 @@ DEVICE void mix(const Here& here, const Forward& f, const ForwardWeights& w, con
       latent[i][j] = (first.held[i] ? 0.f : latent[i][j]) + shift[j];
     tail<LANE_HIDDEN>(latent[i], scale);
     bf16* inputs = here.inputs + (here.warp * 2 + i) * FORWARD_ROW;
-    store_halves<LANE_HIDDEN>(inputs + BLOCK + HIDDEN + here.lane * LANE_HIDDEN, latent[i]);
+    store_row<LANE_HIDDEN>(inputs + BLOCK + HIDDEN, latent[i], here.lane);
   }
-  const bf16 mixed = narrow(product(here, w.mix, FORWARD_ROW) + bias);
+  float mixed[EACH], power = 0.f;
+  product(mixed, here, w.mix, w.stream, FORWARD_ROW);
   const size_t at = (size_t)t * ROWS + here.row;
-  f.mixed[at * DETER + here.cta * TILE + here.col] = mixed;
-  const float power = lanes_sum<16>(widen(mixed) * widen(mixed));
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    mixed[e] = rounded(mixed[e] + bias[e]);
+    power = e ? power + mixed[e] * mixed[e] : mixed[e] * mixed[e];
+  }
+  store_each(f.mixed + at * DETER + here.cta * TILE + here.col, mixed);
+  power = lanes_sum<16>(power);
   if (here.col == 0) f.power[at * CTAS + here.cta] = power;
 }
 
 // phase `advance`: norm over the whole state, gates of this CTA's columns, and their next state
-DEVICE void advance(const Here& here, const Forward& f, const ForwardWeights& w, const ForwardVectors& v,
-                    const float (&bias)[3], const First& first, float& state, int t) {
+DEVICE void advance(const Here& here, const Forward& f, ForwardWeights& w, const ForwardVectors& v,
+                    const float (&bias)[3][EACH], const First& first, float (&state)[EACH], int t) {
   const int block = here.cta / BLOCK_CTAS, column = here.cta * TILE + here.col;
   u32 words[2][LANE_BLOCK / 2];
   float power[2][LANE_CTAS], weight[LANE_BLOCK];
-  read_vector<LANE_BLOCK>(weight, v.n_mix, here.lane);
+  read_row<LANE_BLOCK>(weight, v.n_mix, here.lane);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const size_t at = (size_t)t * ROWS + here.warp * 2 + i;
-    fetch_words<LANE_BLOCK / 2>(words[i], f.mixed + at * DETER + block * BLOCK + here.lane * LANE_BLOCK);
-    fetch_floats<LANE_CTAS>(power[i], f.power + at * CTAS + here.lane * LANE_CTAS);
+    fetch_row<LANE_BLOCK>(words[i], f.mixed + at * DETER + block * BLOCK, here.lane);
+    fetch_row<LANE_CTAS>(power[i], f.power + at * CTAS, here.lane);
   }
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -139,54 +150,74 @@ DEVICE void advance(const Here& here, const Forward& f, const ForwardWeights& w,
     widen_words<LANE_BLOCK>(x, words[i]);
 #pragma unroll
     for (int j = 0; j < LANE_BLOCK; j++) x[j] = silu(x[j] * scale * weight[j]);
-    store_halves<LANE_BLOCK>(here.inputs + (here.warp * 2 + i) * FORWARD_ROW + here.lane * LANE_BLOCK, x);
+    store_row<LANE_BLOCK>(here.inputs + (here.warp * 2 + i) * FORWARD_ROW, x, here.lane);
   }
-  float d[6][4];
+  float d[3 * TILE / 8][4];
   block_sync();
-  multiply(d, w.gates, here, here.inputs, FORWARD_ROW);
+  multiply(d, w.gates, w.stream, here, here.inputs, FORWARD_ROW);
+  settle();
   keep_sums(here, d);
   block_sync();
   const size_t at = (size_t)t * ROWS + here.row;
-  float gate[3];
+  float gate[3][EACH];
 #pragma unroll
   for (int i = 0; i < 3; i++) {
-    const bf16 rounded = narrow(sum_warps<6>(here, i * TILE + here.col) + bias[i]);
-    gate[i] = widen(rounded);
-    f.gates[at * 3 * DETER + block * 3 * BLOCK + i * BLOCK + here.cta % BLOCK_CTAS * TILE + here.col] = rounded;
+    sum_warps<3 * TILE / 8>(gate[i], here, i * TILE + here.col);
+#pragma unroll
+    for (int e = 0; e < EACH; e++) gate[i][e] = rounded(gate[i][e] + bias[i][e]);
+    const int own = here.cta % BLOCK_CTAS * TILE + here.col;
+    store_each(f.gates + at * 3 * DETER + block * 3 * BLOCK + i * BLOCK + own, gate[i]);
   }
-  const float before = first.row ? 0.f : state;
-  const float candidate = tangent(sigmoid(gate[0]) * gate[1]), update = sigmoid(gate[2] - 1.f);
-  state = before + update * (candidate - before);
-  f.deter[at * DETER + column] = state;
-  f.half[(at + ROWS) * DETER + column] = narrow(state);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    const float before = first.row ? 0.f : state[e];
+    const float candidate = tangent(sigmoid(gate[0][e]) * gate[1][e]), update = sigmoid(gate[2][e] - 1.f);
+    state[e] = before + update * (candidate - before);
+  }
+  store_each(f.deter + at * DETER + column, state);
+  store_each(f.half + (at + ROWS) * DETER + column, state);
 }
 
 // phase `project`: a part of state s times the weights of posterior and next summary, side by side
-DEVICE void project(const Here& here, const Forward& f, const ForwardWeights& w, int s) {
+DEVICE void project(const Here& here, const Forward& f, ForwardWeights& w, int s) {
   const int part = here.cta / TILES_SHARED, tile = here.cta % TILES_SHARED;
   stage<PART>(here, f.half + (size_t)s * ROWS * DETER + part * PART, DETER, FORWARD_ROW);
-  const float sum = product(here, w.project, FORWARD_ROW);
-  f.parts[(((size_t)s * PARTS + part) * ROWS + here.row) * SHARED + tile * TILE + here.col] = sum;
+  float sum[EACH];
+  product(sum, here, w.project, w.stream, FORWARD_ROW);
+  store_each(f.parts + (((size_t)s * PARTS + part) * ROWS + here.row) * SHARED + tile * TILE + here.col, sum);
 }
 
 // this warp's two rows of a joined projection (.., PARTS, B, 2 hidden), added up over parts
 DEVICE void gather_parts(float (&x)[2][LANE_HIDDEN], const Here& here, const float* parts, int s, int offset) {
-  float part[2][PARTS][LANE_HIDDEN];
+  if constexpr (STREAMED) {  // all at once would be more than there are registers
 #pragma unroll
-  for (int r = 0; r < 2; r++)
+    for (int i = 0; i < PARTS; i++)
 #pragma unroll
-    for (int i = 0; i < PARTS; i++) {
-      const size_t row = ((size_t)s * PARTS + i) * ROWS + here.warp * 2 + r;
-      fetch_floats<LANE_HIDDEN>(part[r][i], parts + row * SHARED + offset + here.lane * LANE_HIDDEN);
-    }
+      for (int r = 0; r < 2; r++) {
+        float part[LANE_HIDDEN];
+        const size_t row = ((size_t)s * PARTS + i) * ROWS + here.warp * 2 + r;
+        fetch_row<LANE_HIDDEN>(part, parts + row * SHARED + offset, here.lane);
 #pragma unroll
-  for (int r = 0; r < 2; r++)
+        for (int j = 0; j < LANE_HIDDEN; j++) x[r][j] = i ? x[r][j] + part[j] : part[j];
+      }
+  } else {
+    float part[2][PARTS][LANE_HIDDEN];
 #pragma unroll
-    for (int j = 0; j < LANE_HIDDEN; j++) {
-      x[r][j] = part[r][0][j];
+    for (int r = 0; r < 2; r++)
 #pragma unroll
-      for (int i = 1; i < PARTS; i++) x[r][j] += part[r][i][j];
-    }
+      for (int i = 0; i < PARTS; i++) {
+        const size_t row = ((size_t)s * PARTS + i) * ROWS + here.warp * 2 + r;
+        fetch_row<LANE_HIDDEN>(part[r][i], parts + row * SHARED + offset, here.lane);
+      }
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+      for (int j = 0; j < LANE_HIDDEN; j++) {
+        x[r][j] = part[r][0][j];
+#pragma unroll
+        for (int i = 1; i < PARTS; i++) x[r][j] += part[r][i][j];
+      }
+  }
 }
 
 // phase `summarise`: the summary of state s
@@ -196,21 +227,8 @@ DEVICE void summarise(const Here& here, const Forward& f, int s) {
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const size_t row = (size_t)s * ROWS + here.warp * 2 + i;
-    store_floats<LANE_HIDDEN>(f.summary + row * HIDDEN + here.lane * LANE_HIDDEN, x[i]);
+    store_row<LANE_HIDDEN>(f.summary + row * HIDDEN, x[i], here.lane);
   }
-}
-
-// which of CLASSES neighbouring lanes a uniform number falls to
-DEVICE bool is_drawn(float prob, float noise, int lane) {
-  float below = prob;  // the sum of this and all classes before
-#pragma unroll
-  for (int by = 1; by < CLASSES; by *= 2) {
-    const float other = warp_up(below, by, CLASSES);
-    if (lane % CLASSES >= by) below += other;
-  }
-  const float total = warp_at(below, CLASSES - 1, CLASSES);
-  const float chosen = lanes_sum<CLASSES>(below < noise * total ? 1.f : 0.f);
-  return (int)chosen == lane % CLASSES;
 }
 
 // phase `infer`, what does not need the state: the observation's share, set out for before the wait
@@ -219,17 +237,17 @@ DEVICE void infer_early(float (&observed)[2][LANE_HIDDEN], const Here& here, con
   for (int i = 0; i < 2; i++) {
     u32 words[LANE_HIDDEN / 2];
     const size_t row = (size_t)t * ROWS + here.warp * 2 + i;
-    fetch_words<LANE_HIDDEN / 2>(words, f.embedded + row * HIDDEN + here.lane * LANE_HIDDEN);
+    fetch_row<LANE_HIDDEN>(words, f.embedded + row * HIDDEN, here.lane);
     widen_words<LANE_HIDDEN>(observed[i], words);
   }
 }
 
-// phase `infer`: posterior, its log-probabilities and the draw, for 16 columns of the latent
-DEVICE void infer(const Here& here, const Forward& f, const ForwardWeights& w, const ForwardVectors& v, float bias,
-                  const float (&observed)[2][LANE_HIDDEN], float noise, int t) {
+// phase `infer`: posterior, its log-probabilities and the draw, for the columns of a tile of the latent
+DEVICE void infer(const Here& here, const Forward& f, ForwardWeights& w, const ForwardVectors& v,
+                  const float (&bias)[EACH], const float (&observed)[2][LANE_HIDDEN], float noise, int t) {
   float x[2][LANE_HIDDEN], shift[LANE_HIDDEN], scale[LANE_HIDDEN];
-  read_vector<LANE_HIDDEN>(shift, v.b_seen, here.lane);
-  read_vector<LANE_HIDDEN>(scale, v.n_seen, here.lane);
+  read_row<LANE_HIDDEN>(shift, v.b_seen, here.lane);
+  read_row<LANE_HIDDEN>(scale, v.n_seen, here.lane);
   gather_parts(x, here, f.parts, t + 1, 0);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -237,23 +255,34 @@ DEVICE void infer(const Here& here, const Forward& f, const ForwardWeights& w, c
 #pragma unroll
     for (int j = 0; j < LANE_HIDDEN; j++) x[i][j] += shift[j] + observed[i][j];
     if (here.cta == 0)
-      store_floats<LANE_HIDDEN>(f.seen + ((size_t)t * ROWS + row) * HIDDEN + here.lane * LANE_HIDDEN, x[i]);
+      store_row<LANE_HIDDEN>(f.seen + ((size_t)t * ROWS + row) * HIDDEN, x[i], here.lane);
     tail<LANE_HIDDEN>(x[i], scale);
-    store_halves<LANE_HIDDEN>(here.inputs + row * FORWARD_ROW + here.lane * LANE_HIDDEN, x[i]);
+    store_row<LANE_HIDDEN>(here.inputs + row * FORWARD_ROW, x[i], here.lane);
   }
-  const float logit = product(here, w.logits, FORWARD_ROW) + bias;
-  const float e = fine_exp(logit - lanes_max<CLASSES>(logit));
-  const float param = fine_log((1.f - UNIMIX) * (e / lanes_sum<CLASSES>(e)) + UNIMIX / CLASSES);
-  const float one = is_drawn(fine_exp(param), noise, here.lane) ? 1.f : 0.f;
+  float logit[EACH], power[EACH], param[EACH], prob[EACH], one[EACH];
+  product(logit, here, w.logits, w.stream, FORWARD_ROW);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) logit[e] += bias[e];
+  const float most = group_max(logit);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) power[e] = fine_exp(logit[e] - most);
+  const float all = group_sum(power);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    param[e] = fine_log((1.f - UNIMIX) * (power[e] / all) + UNIMIX / CLASSES);
+    prob[e] = fine_exp(param[e]);
+  }
+  draw(one, prob, noise, here.lane);
   const size_t at = ((size_t)t * ROWS + here.row) * LATENT + here.cta * TILE + here.col;
-  f.params[at] = param;
-  f.stoch[at] = one;
-  f.drawn[at + ROWS * LATENT] = narrow(one);
+  store_each(f.params + at, param);
+  store_each(f.stoch + at, one);
+  store_each(f.drawn + at + ROWS * LATENT, one);
 }
 
 // phase `embed`: the latent of state s times the weights of the next step
-DEVICE void embed(const Here& here, const Forward& f, const ForwardWeights& w, int s) {
+DEVICE void embed(const Here& here, const Forward& f, ForwardWeights& w, int s) {
   stage<LATENT>(here, f.drawn + (size_t)s * ROWS * LATENT, LATENT, FORWARD_ROW);
-  const float sum = product(here, w.embed, FORWARD_ROW);
-  f.latent[((size_t)s * ROWS + here.row) * HIDDEN + (here.cta - HIDDEN_CTA) * TILE + here.col] = sum;
+  float sum[EACH];
+  product(sum, here, w.embed, w.stream, FORWARD_ROW);
+  store_each(f.latent + ((size_t)s * ROWS + here.row) * HIDDEN + (here.cta - HIDDEN_CTA) * TILE + here.col, sum);
 }

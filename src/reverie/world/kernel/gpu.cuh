@@ -58,6 +58,24 @@ DEVICE u32 fetch4(const void* p) {
   asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
   return v;
 }
+// a store that is not taken apart where registers are short
+DEVICE void put16(void* p, const Bits128& v) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+// copies of 16 bytes from global to shared memory, past the first-level cache and without a register. They are counted
+// in groups, each ended by `end_copies`; a thread waits until at most N of its groups, the latest, are on their way.
+DEVICE void copy16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from)
+               : "memory");
+}
+DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N> DEVICE void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+// lets the second-level cache fetch what will be read later
+DEVICE void call_to_cache(const void* from, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
 DEVICE void add_release(u32* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }

@@ -6,17 +6,23 @@ kernels are not launched cooperatively.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import hashlib
 import importlib.util
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 POINTER, INT, UINT, SIZE, TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_char_p
 MAX_DYNAMIC_SHARED = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
+MOST_SHARED = 97
+"""CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"""
 
 
 def folders() -> Iterator[Path]:
@@ -45,6 +51,22 @@ def load_nvrtc() -> ctypes.CDLL:
 def texts(words: list[str]) -> ctypes.Array[ctypes.c_char_p]:
     """Words as C takes them."""
     return (TEXT * len(words))(*(word.encode() for word in words))
+
+
+def kept(main: Path, options: list[str]) -> bytes:
+    """What `compiled` gives, from torch's cache on disk if it has been compiled before."""
+    sources = [path.read_text() for path in (main, *sorted(main.parent.glob("*.cuh")))]
+    about = repr((torch.__version__, torch.version.cuda, options, sources))
+    place = Path(cache_dir()) / "reverie" / f"{hashlib.sha256(about.encode()).hexdigest()}.cubin"
+    if place.exists():
+        return place.read_bytes()
+    code = compiled(main, options)
+    with contextlib.suppress(OSError):  # then it is compiled again the next time
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as fresh:
+            fresh.write(code)
+        os.replace(fresh.name, place)
+    return code
 
 
 def compiled(main: Path, options: list[str]) -> bytes:
@@ -82,6 +104,13 @@ class Module:
         self.handle = POINTER()
         self._call("cuModuleLoadData", ctypes.byref(self.handle), TEXT(code))
 
+    def room(self) -> int:
+        """Bytes of shared memory that a thread block can have."""
+        device, count = INT(), INT()
+        self._call("cuCtxGetDevice", ctypes.byref(device))
+        self._call("cuDeviceGetAttribute", ctypes.byref(count), INT(MOST_SHARED), device)
+        return count.value
+
     def function(self, name: str, shared: int) -> ctypes.c_void_p:
         """A kernel by its name, with that much shared memory allowed."""
         function = POINTER()
@@ -97,12 +126,22 @@ class Module:
         )
         return count.value * torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
 
-    def launch(self, function: ctypes.c_void_p, blocks: int, threads: int, shared: int, argument: ctypes.Array) -> None:
-        """Start a kernel that takes one struct on torch's current stream, cooperatively: all blocks at once or none."""
+    def launch(
+        self, function: ctypes.c_void_p, blocks: int, threads: int, shared: int, argument: ctypes.Array,
+        together: bool = True,
+    ) -> None:  # fmt: skip
+        """Start a kernel that takes one struct on torch's current stream, cooperatively: all blocks at once or none.
+
+        Where they need not run `together`, there may be more blocks than the GPU holds.
+        """
         stream = POINTER(torch.cuda.current_stream().cuda_stream)
         pointers = (POINTER * 1)(ctypes.addressof(argument))
         grid, block = (UINT(blocks), UINT(1), UINT(1)), (UINT(threads), UINT(1), UINT(1))
-        self._call("cuLaunchCooperativeKernel", function, *grid, *block, UINT(shared), stream, pointers)
+        given = (function, *grid, *block, UINT(shared), stream, pointers)
+        if together:
+            self._call("cuLaunchCooperativeKernel", *given)
+        else:
+            self._call("cuLaunchKernel", *given, POINTER())
 
     def _call(self, name: str, *arguments: object) -> None:
         result = getattr(self.cuda, name)(*arguments)

@@ -1,7 +1,8 @@
 """The filter over a window by two kernels that stay on the GPU for all of its steps, behind the interface of `Scan`.
 
 Run step by step the filter waits: for the next few of many small kernels to start, and for the same weights to be
-read again. Here a kernel keeps all recurrent weights in the registers of the GPU, and its parts wait for one another.
+read again. Here a kernel keeps the recurrent weights in the registers of the GPU, or sets out for them before they are
+needed where they are too many, and its parts wait for one another.
 """
 
 from __future__ import annotations

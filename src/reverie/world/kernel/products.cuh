@@ -45,9 +45,9 @@ DEVICE void load_inputs(u32* a, const bf16* inputs, int width, int k, int lane) 
 }
 
 // this warp's share of a product; inputs are rows of `width` numbers in shared memory
-template <int K, int NTILES>
-DEVICE void multiply(float (&d)[NTILES][4], const Weights<K, NTILES>& weights, const Here& here, const bf16* inputs,
-                     int width) {
+template <int K, int NTILES, class Stream>
+DEVICE void multiply(float (&d)[NTILES][4], const Weights<K, NTILES>& weights, Stream&, const Here& here,
+                     const bf16* inputs, int width) {
 #pragma unroll
   for (int n = 0; n < NTILES; n++) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.f;
 #pragma unroll
@@ -74,23 +74,35 @@ DEVICE void keep_sums(const Here& here, const float (&d)[NTILES][4], int first =
     *(Bits64*)(p + 8 * width + n * 8) = lower;
   }
 }
-// the number at this thread's row and a column, added up over warps
-template <int NTILES> DEVICE float sum_warps(const Here& here, int column, int from = 0, int to = WARPS) {
+// the numbers at this thread's row and columns from one on, added up over warps
+template <int NTILES>
+DEVICE void sum_warps(float (&sum)[EACH], const Here& here, int column, int from = 0, int to = WARPS) {
   constexpr int width = NTILES * 8 + SPARE;
-  float sum = 0.f;
+#pragma unroll
+  for (int e = 0; e < EACH; e++) sum[e] = 0.f;
 #pragma unroll
   for (int w = 0; w < WARPS; w++)
-    if (w >= from && w < to) sum += here.sums[(w * ROWS + here.row) * width + column];
-  return sum;
+    if (w >= from && w < to) {
+      float part[EACH];
+      load_each(part, here.sums + (w * ROWS + here.row) * width + column);
+#pragma unroll
+      for (int e = 0; e < EACH; e++) sum[e] += part[e];
+    }
 }
-// all of it, for a tile of 16 columns: inputs must have been written; ends with the sum at this thread's row and column
-template <int K> DEVICE float product(const Here& here, const Weights<K, 2>& weights, int width) {
-  float d[2][4];
+// between multiplying and keeping sums: where these take the place of inputs, all warps must have read those
+DEVICE void settle() {
+  if (STREAMED) block_sync();
+}
+// all of it, for a tile: inputs must have been written; ends with the sums at this thread's row and columns
+template <class Factor, class Stream>
+DEVICE void product(float (&sum)[EACH], const Here& here, const Factor& weights, Stream& stream, int width) {
+  float d[TILE / 8][4];
   block_sync();
-  multiply(d, weights, here, here.inputs, width);
+  multiply(d, weights, stream, here, here.inputs, width);
+  settle();
   keep_sums(here, d);
   block_sync();
-  return sum_warps<2>(here, here.col);
+  sum_warps<TILE / 8>(sum, here, here.col);
 }
 
 // WIDTH numbers of each row to shared memory; `stride` is between rows in global memory

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ..rssm import State
-from .nvrtc import Module, compiled
+from .nvrtc import Module, kept
 from .shape import Shape
 
 SOURCE = Path(__file__).with_name("scan.cu")
-THREADS, COUNTERS, LINE = 256, 32, 32
+THREADS, COUNTERS, LINE, SPLIT = 256, 32, 32, 8
 FLOAT, HALF = torch.float32, torch.bfloat16
 Found = dict[str, Tensor]
 """Values of all steps by the name they have in the kernels."""
@@ -33,8 +33,11 @@ def definitions(shape: Shape, trapping: bool) -> list[str]:
     values = {
         "DETER": shape.deter, "HIDDEN": shape.hidden, "BLOCKS": shape.blocks, "GROUPS": shape.groups,
         "CLASSES": shape.classes, "UNIMIX": f"{shape.unimix:.9g}f", "TRAPPING": int(trapping),
-        "SHARED_FORWARD": shape.shared["forward"], "SHARED_REVERSE": shape.shared["reverse"], "NUM_COUNTERS": COUNTERS,
+        "COLUMNS": shape.tile, "NUM_COUNTERS": COUNTERS, "NUM_SPLIT": SPLIT, "AHEAD": shape.ahead,
     }  # fmt: skip
+    for name in ("forward", "reverse"):
+        counts = {"SHARED": shape.shared[name], "SLOTS": shape.slots[name], "ALL_CELLS": shape.cells[name]}
+        values |= {f"{what}_{name.upper()}": count for what, count in counts.items()}
     return [f"-D{name}={value}" for name, value in values.items()]
 
 
@@ -54,14 +57,23 @@ class Program:
         if major < 8:
             raise RuntimeError("it needs a GPU that multiplies in bfloat16")
         options = [f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", *definitions(self.shape, trapping)]
-        code = compiled(SOURCE, options)
+        code = kept(SOURCE, options)
         with torch.cuda.device(self.device):
             self.module = Module(code)
+            wanted, room = max(self.shape.shared.values()), self.module.room()
+            if wanted > room:
+                raise RuntimeError(f"it needs {wanted} bytes of shared memory in a thread block, the GPU has {room}")
             self.kernels = {name: self.module.function(f"{name}_scan", n) for name, n in self.shape.shared.items()}
             for name, kernel in self.kernels.items():
                 most = self.module.resident(kernel, THREADS, self.shape.shared[name])
                 if most < self.shape.ctas:
                     raise RuntimeError(f"it needs {self.shape.ctas} thread blocks at once, the GPU holds {most}")
+            if self.shape.streamed:
+                self.packers = {name: self.module.function(f"{name}_pack", 0) for name in self.kernels}
+
+    def pack(self, name: str, argument: ctypes.Array) -> None:
+        """Bring the weights into the order in which a kernel takes them, on the current stream."""
+        self.module.launch(self.packers[name], self.shape.ctas * SPLIT, THREADS, 0, argument, together=False)
 
     def start(self, name: str, argument: ctypes.Array) -> None:
         """Run a kernel on the current stream."""
@@ -74,7 +86,8 @@ class Program:
     def call(self, name: str, tensors: Found, steps: int) -> None:
         """Run a kernel with those arguments; its counters are zeroed on the same stream."""
         counters = torch.zeros(COUNTERS * LINE, dtype=torch.int32, device=self.device)
-        given = tensors | {"counters": counters, "fault": self.fault}
+        packed = self.empty(self.shape.packed[name], kind=HALF)
+        given = tensors | {"counters": counters, "fault": self.fault, "packed": packed}
         words = []
         for field in self.fields[name]:
             if field == "steps":
@@ -84,7 +97,10 @@ class Program:
             assert tensor.is_contiguous() and tensor.device == self.device, field
             assert tensor.data_ptr() % 16 == 0 or field == "first", field
             words.append(tensor.data_ptr())
-        self.start(name, (ctypes.c_uint64 * len(words))(*words))
+        argument = (ctypes.c_uint64 * len(words))(*words)
+        if self.shape.streamed:
+            self.pack(name, argument)
+        self.start(name, argument)
 
     def forward(
         self, weights: Found, start: State, first: Tensor, acted: Tensor, embedded: Tensor, noise: Tensor

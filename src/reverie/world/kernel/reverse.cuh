@@ -24,33 +24,38 @@ struct Reverse {
   float* d_shared;             // (T, PARTS, B, 2 hidden) activated summary and latent, by parts of mix
   u32* counters; u32* fault;
   long long steps;
+  bf16* packed;                // the weights, where they are streamed
 };
 
+constexpr bool KEEPS_GATES = !STREAMED || TILE == 32;  // a thread has the registers for it
 struct ReverseWeights {
-  Weights<HIDDEN, 2> latent;   // only CTAs that work on latents
-  Weights<LATENT, 2> logits;   // only CTAs that work on the posterior's hidden layer
-  Weights<SHARED, 2> project;
-  Weights<3 * BLOCK, 2> gates;
-  Weights<PART, 2> mix_shared;
-  Weights<BLOCK, 2> mix_state;
+  Factor<!STREAMED, HIDDEN, TILE / 8> latent;  // only CTAs that work on latents
+  Factor<!STREAMED, LATENT, TILE / 8> logits;  // only CTAs that work on the posterior's hidden layer
+  Factor<!STREAMED, SHARED, TILE / 8> project;
+  Factor<KEEPS_GATES, 3 * BLOCK, TILE / 8> gates;
+  Factor<!STREAMED, PART, TILE / 8> mix_shared;
+  Factor<!STREAMED, BLOCK, TILE / 8> mix_state;
+  Stream<SLOTS_REVERSE> stream;
 };
 struct ReverseVectors {
   float b_summary[HIDDEN], n_summary[HIDDEN], b_latent[HIDDEN], n_latent[HIDDEN], n_seen[HIDDEN];
 };
 constexpr int REVERSE_ROW = REVERSE_WIDTH + SPARE;
-constexpr int REVERSE_BYTES = ROWS * REVERSE_ROW * 2 + WARPS * ROWS * (32 + SPARE) * 4 + (int)sizeof(ReverseVectors);
+constexpr int REVERSE_PRODUCTS = bytes_of_products(REVERSE_WIDTH, 2 * TILE);
+constexpr int REVERSE_RING = REVERSE_PRODUCTS + (int)sizeof(ReverseVectors);
+constexpr int REVERSE_BYTES = REVERSE_RING + SLOTS_REVERSE * WARPS * CELL * 16;
 
 // gradients of the two rows that step t + 1 made of state t, before their norm; 0 where an episode began between both
 DEVICE void back_to_projection(float (&grad)[2][LANE_HIDDEN], const Here& here, const Reverse& r,
                                const float* projected, const float* biases, const float* scales, const First& next,
                                int t, int offset) {
   float x[2][LANE_HIDDEN], bias[LANE_HIDDEN], scale[LANE_HIDDEN];
-  read_vector<LANE_HIDDEN>(bias, biases, here.lane);
-  read_vector<LANE_HIDDEN>(scale, scales, here.lane);
+  read_row<LANE_HIDDEN>(bias, biases, here.lane);
+  read_row<LANE_HIDDEN>(scale, scales, here.lane);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const size_t row = (size_t)(t + 1) * ROWS + here.warp * 2 + i;
-    fetch_floats<LANE_HIDDEN>(x[i], projected + row * HIDDEN + here.lane * LANE_HIDDEN);
+    fetch_row<LANE_HIDDEN>(x[i], projected + row * HIDDEN, here.lane);
   }
   gather_parts(grad, here, r.d_shared, t + 1, offset);
 #pragma unroll
@@ -63,22 +68,46 @@ DEVICE void back_to_projection(float (&grad)[2][LANE_HIDDEN], const Here& here, 
   }
 }
 
+// what `undraw` needs of step t for a thread's row and columns, fetched before the wait
+struct Drawn { float by_stoch[EACH], by_params[EACH], param[EACH]; };
+DEVICE Drawn load_drawn(const Here& here, const Reverse& r, int t) {
+  const size_t at = ((size_t)t * ROWS + here.row) * LATENT + here.cta * TILE + here.col;
+  Drawn x;
+  load_each(x.by_stoch, r.by_stoch + at);
+  load_each(x.by_params, r.by_params + at);
+  load_each(x.param, r.params + at);
+  return x;
+}
+
 // phase `undraw`: total gradient of the latent, and from there to the logits
-DEVICE void undraw(const Here& here, const Reverse& r, const ReverseWeights& w, const ReverseVectors& v, float total,
-                   float by_params, float param, const First& next, bool last, int t) {
+DEVICE void undraw(const Here& here, const Reverse& r, ReverseWeights& w, const ReverseVectors& v,
+                   const Drawn& drawn, const First& next, bool last, int t) {
+  float later[EACH] = {};
   if (!last) {
     float grad[2][LANE_HIDDEN];
     back_to_projection(grad, here, r, r.latent, v.b_latent, v.n_latent, next, t, HIDDEN);
 #pragma unroll
     for (int i = 0; i < 2; i++)
-      store_halves<LANE_HIDDEN>(here.inputs + (here.warp * 2 + i) * REVERSE_ROW + here.lane * LANE_HIDDEN, grad[i]);
-    total += product(here, w.latent, REVERSE_ROW);
+      store_row<LANE_HIDDEN>(here.inputs + (here.warp * 2 + i) * REVERSE_ROW, grad[i], here.lane);
+    product(later, here, w.latent, w.stream, REVERSE_ROW);
+  } else {
+    pass_over(w.latent, w.stream);
   }
   const size_t at = ((size_t)t * ROWS + here.row) * LATENT + here.cta * TILE + here.col;
-  r.total_stoch[at] = total;
-  const float prob = fine_exp(param), soft = (prob - UNIMIX / CLASSES) * (1.f / (1.f - UNIMIX));
-  const float grad = (1.f - UNIMIX) * (by_params / prob + total);
-  r.d_logits[at] = narrow(soft * (grad - lanes_sum<CLASSES>(soft * grad)));
+  float total[EACH], soft[EACH], grad[EACH], lean[EACH];
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    total[e] = last ? drawn.by_stoch[e] : drawn.by_stoch[e] + later[e];
+    const float prob = fine_exp(drawn.param[e]);
+    soft[e] = (prob - UNIMIX / CLASSES) * (1.f / (1.f - UNIMIX));
+    grad[e] = (1.f - UNIMIX) * (drawn.by_params[e] / prob + total[e]);
+    lean[e] = soft[e] * grad[e];
+  }
+  store_each(r.total_stoch + at, total);
+  const float all = group_sum(lean);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) grad[e] = soft[e] * (grad[e] - all);
+  store_each(r.d_logits + at, grad);
 }
 
 // phase `unsummarise`
@@ -88,20 +117,21 @@ DEVICE void unsummarise(const Here& here, const Reverse& r, const ReverseVectors
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const size_t row = (size_t)t * ROWS + here.warp * 2 + i;
-    store_halves<LANE_HIDDEN>(r.d_summary + row * HIDDEN + here.lane * LANE_HIDDEN, grad[i]);
+    store_row<LANE_HIDDEN>(r.d_summary + row * HIDDEN, grad[i], here.lane);
   }
 }
 
 // phase `uninfer`: from logits to the posterior's hidden layer
-DEVICE void uninfer(const Here& here, const Reverse& r, const ReverseWeights& w, int t) {
+DEVICE void uninfer(const Here& here, const Reverse& r, ReverseWeights& w, int t) {
   stage<LATENT>(here, r.d_logits + (size_t)t * ROWS * LATENT, LATENT, REVERSE_ROW);
-  const float sum = product(here, w.logits, REVERSE_ROW);
-  r.d_inferred[((size_t)t * ROWS + here.row) * HIDDEN + (here.cta - HIDDEN_CTA) * TILE + here.col] = sum;
+  float sum[EACH];
+  product(sum, here, w.logits, w.stream, REVERSE_ROW);
+  store_each(r.d_inferred + ((size_t)t * ROWS + here.row) * HIDDEN + (here.cta - HIDDEN_CTA) * TILE + here.col, sum);
 }
 
-// what a thread needs of step t for its row and column. Nothing of it depends on later steps: it is loaded ahead of the
-// waits, and worked on behind them, so that the loads take their time while others work.
-struct Loaded { bf16 gates[3], mixed; float before, by_deter, scale; };
+// what a thread needs of step t for its row and columns. Nothing of it depends on later steps: it is loaded ahead of
+// the waits, and worked on behind them, so that the loads take their time while others work.
+struct Loaded { bf16 gates[3][EACH], mixed[EACH]; float before[EACH], by_deter[EACH], scale; };
 struct Kept { float reset, candidate, gate, update, before, by_deter, mixed; };
 
 DEVICE Loaded load_kept(const Here& here, const Reverse& r, int t) {
@@ -110,70 +140,90 @@ DEVICE Loaded load_kept(const Here& here, const Reverse& r, int t) {
   const bf16* gates = r.gates + at * 3 * DETER + block * 3 * BLOCK + here.cta % BLOCK_CTAS * TILE + here.col;
   Loaded x;
 #pragma unroll
-  for (int i = 0; i < 3; i++) x.gates[i] = gates[i * BLOCK];
-  x.mixed = r.mixed[at * DETER + column];
-  x.before = t ? r.deter[(at - ROWS) * DETER + column] : r.start[here.row * DETER + column];
-  x.by_deter = r.by_deter[at * DETER + column];
+  for (int i = 0; i < 3; i++) load_each(x.gates[i], gates + i * BLOCK);
+  load_each(x.mixed, r.mixed + at * DETER + column);
+  load_each(x.before, t ? r.deter + (at - ROWS) * DETER + column : r.start + here.row * DETER + column);
+  load_each(x.by_deter, r.by_deter + at * DETER + column);
   x.scale = r.scale[at];
   return x;
 }
-DEVICE Kept work_out(const Loaded& x, const First& first) {
-  Kept k;
-  k.reset = sigmoid(widen(x.gates[0]));
-  k.gate = widen(x.gates[1]);
-  k.candidate = tangent(k.reset * k.gate);
-  k.update = sigmoid(widen(x.gates[2]) - 1.f);
-  k.before = first.row ? 0.f : x.before;
-  k.by_deter = x.by_deter;
-  k.mixed = widen(x.mixed) * x.scale;
-  return k;
+DEVICE void work_out(Kept (&kept)[EACH], const Loaded& x, const First& first) {
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    Kept& k = kept[e];
+    k.reset = sigmoid(widen(x.gates[0][e]));
+    k.gate = widen(x.gates[1][e]);
+    k.candidate = tangent(k.reset * k.gate);
+    k.update = sigmoid(widen(x.gates[2][e]) - 1.f);
+    k.before = first.row ? 0.f : x.before[e];
+    k.by_deter = x.by_deter[e];
+    k.mixed = widen(x.mixed[e]) * x.scale;
+  }
 }
 
 // phase `ungate`: total gradient of the state, and from there to the gates. `carried` comes in as what step t + 1 gave
 // to the state directly, and goes out as what this step gives past its gates.
-DEVICE void ungate(const Here& here, const Reverse& r, const ReverseWeights& w, const ReverseVectors& v, const Kept& k,
-                   float& carried, bool last, int t) {
+DEVICE void ungate(const Here& here, const Reverse& r, ReverseWeights& w, const ReverseVectors& v,
+                   const Kept (&kept)[EACH], float (&carried)[EACH], bool last, int t) {
   float grads[2][LANE_HIDDEN] = {}, seen[2][LANE_HIDDEN] = {};  // 0 at the first step: there only the total is wanted
   float scale[LANE_HIDDEN];
   u32 summary[2][LANE_HIDDEN / 2] = {};
-  read_vector<LANE_HIDDEN>(scale, v.n_seen, here.lane);
+  read_row<LANE_HIDDEN>(scale, v.n_seen, here.lane);
 #pragma unroll
   for (int i = 0; i < 2; i++) {
-    const size_t at = ((size_t)t * ROWS + here.warp * 2 + i) * HIDDEN + here.lane * LANE_HIDDEN;
-    if (t) fetch_floats<LANE_HIDDEN>(grads[i], r.d_inferred + at);
-    if (t) fetch_floats<LANE_HIDDEN>(seen[i], r.seen + at);
-    if (!last) fetch_words<LANE_HIDDEN / 2>(summary[i], r.d_summary + at);
+    const size_t at = ((size_t)t * ROWS + here.warp * 2 + i) * HIDDEN;
+    if (t) fetch_row<LANE_HIDDEN>(grads[i], r.d_inferred + at, here.lane);
+    if (t) fetch_row<LANE_HIDDEN>(seen[i], r.seen + at, here.lane);
+    if (!last) fetch_row<LANE_HIDDEN>(summary[i], r.d_summary + at, here.lane);
   }
 #pragma unroll
   for (int i = 0; i < 2; i++) {
-    bf16* inputs = here.inputs + (here.warp * 2 + i) * REVERSE_ROW + here.lane * LANE_HIDDEN;
+    bf16* inputs = here.inputs + (here.warp * 2 + i) * REVERSE_ROW;
     tail_back<LANE_HIDDEN>(grads[i], seen[i], scale);
-    store_halves<LANE_HIDDEN>(inputs, grads[i]);
-    store_words<LANE_HIDDEN / 2>(inputs + HIDDEN, summary[i]);
+    store_row<LANE_HIDDEN>(inputs, grads[i], here.lane);
+    store_row<LANE_HIDDEN>(inputs + HIDDEN, summary[i], here.lane);
   }
-  product(here, w.project, REVERSE_ROW);  // its first warps hold the posterior's share, the others the summary's
-  const float total = k.by_deter + carried + sum_warps<2>(here, here.col, WARPS / 2, WARPS);
-  const float grad = total + sum_warps<2>(here, here.col, 0, WARPS / 2);
+  float all[EACH];
+  product(all, here, w.project, w.stream, REVERSE_ROW);  // first warps: the posterior's share, others: the summary's
   const size_t at = (size_t)t * ROWS + here.row;
-  r.total_deter[at * DETER + here.cta * TILE + here.col] = total;
-  const float inner = grad * k.update * (1.f - k.candidate * k.candidate);
   const int block = here.cta / BLOCK_CTAS;
+  float later[EACH], seen_grad[EACH], total[EACH], reset[EACH], gate[EACH], update[EACH];
+  sum_warps<TILE / 8>(later, here, here.col, WARPS / 2, WARPS);
+  sum_warps<TILE / 8>(seen_grad, here, here.col, 0, WARPS / 2);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    const Kept& k = kept[e];
+    total[e] = k.by_deter + carried[e] + later[e];
+    const float grad = total[e] + seen_grad[e];
+    const float inner = grad * k.update * (1.f - k.candidate * k.candidate);
+    reset[e] = inner * k.gate * k.reset * (1.f - k.reset);
+    gate[e] = inner * k.reset;
+    update[e] = grad * (k.candidate - k.before) * k.update * (1.f - k.update);
+    carried[e] = grad * (1.f - k.update);
+  }
+  store_each(r.total_deter + at * DETER + here.cta * TILE + here.col, total);
   bf16* gates = r.d_gates + at * 3 * DETER + block * 3 * BLOCK + here.cta % BLOCK_CTAS * TILE + here.col;
-  gates[0] = narrow(inner * k.gate * k.reset * (1.f - k.reset));
-  gates[BLOCK] = narrow(inner * k.reset);
-  gates[2 * BLOCK] = narrow(grad * (k.candidate - k.before) * k.update * (1.f - k.update));
-  carried = grad * (1.f - k.update);
+  store_each(gates, reset);
+  store_each(gates + BLOCK, gate);
+  store_each(gates + 2 * BLOCK, update);
 }
 
 // phase `tilt`: from the gates to the normalised outputs of mix
-DEVICE void tilt(const Here& here, const Reverse& r, const ReverseWeights& w, const Kept& k, float n_mix, int t) {
+DEVICE void tilt(const Here& here, const Reverse& r, ReverseWeights& w, const Kept (&kept)[EACH],
+                 const float (&n_mix)[EACH], int t) {
   const int block = here.cta / BLOCK_CTAS;
   stage<3 * BLOCK>(here, r.d_gates + (size_t)t * ROWS * 3 * DETER + block * 3 * BLOCK, 3 * DETER, REVERSE_ROW);
-  const float grad = product(here, w.gates, REVERSE_ROW) * silu_slope(k.mixed * n_mix) * n_mix;
-  const bf16 tilted = narrow(grad);
+  float tilted[EACH], lean = 0.f;
+  product(tilted, here, w.gates, w.stream, REVERSE_ROW);
   const size_t at = (size_t)t * ROWS + here.row;
-  r.tilted[at * DETER + here.cta * TILE + here.col] = tilted;
-  const float lean = lanes_sum<16>(widen(tilted) * k.mixed);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    const float mixed = kept[e].mixed;
+    tilted[e] = rounded(tilted[e] * silu_slope(mixed * n_mix[e]) * n_mix[e]);
+    lean = e ? lean + tilted[e] * mixed : tilted[e] * mixed;
+  }
+  store_each(r.tilted + at * DETER + here.cta * TILE + here.col, tilted);
+  lean = lanes_sum<16>(lean);
   if (here.col == 0) r.lean[at * CTAS + here.cta] = lean;
 }
 
@@ -184,23 +234,23 @@ DEVICE void fetch_mixed(MixedRows& m, const Here& here, const Reverse& r, int t)
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const size_t at = (size_t)t * ROWS + here.warp * 2 + i;
-    fetch_words<LANE_PART / 2>(m.words[i], r.mixed + at * DETER + part * PART + here.lane * LANE_PART);
+    fetch_row<LANE_PART>(m.words[i], r.mixed + at * DETER + part * PART, here.lane);
     m.scale[i] = r.scale[at];
   }
 }
 
 // phase `unmix`: through the norm over the whole state and through mix, to summary and latent (in parts) and to the
 // state before (this CTA's columns)
-DEVICE void unmix(const Here& here, const Reverse& r, const ReverseWeights& w, const MixedRows& m, bool first,
-                  float& carried, int t) {
+DEVICE void unmix(const Here& here, const Reverse& r, ReverseWeights& w, const MixedRows& m, bool first,
+                  float (&carried)[EACH], int t) {
   const int part = here.cta / TILES_SHARED, tile = here.cta % TILES_SHARED;
   u32 words[2][LANE_PART / 2];
   float lean[2][LANE_CTAS];
 #pragma unroll
   for (int i = 0; i < 2; i++) {
     const size_t at = (size_t)t * ROWS + here.warp * 2 + i;
-    fetch_floats<LANE_CTAS>(lean[i], r.lean + at * CTAS + here.lane * LANE_CTAS);
-    fetch_words<LANE_PART / 2>(words[i], r.tilted + at * DETER + part * PART + here.lane * LANE_PART);
+    fetch_row<LANE_CTAS>(lean[i], r.lean + at * CTAS, here.lane);
+    fetch_row<LANE_PART>(words[i], r.tilted + at * DETER + part * PART, here.lane);
   }
 #pragma unroll
   for (int i = 0; i < 2; i++) {
@@ -212,17 +262,23 @@ DEVICE void unmix(const Here& here, const Reverse& r, const ReverseWeights& w, c
     widen_words<LANE_PART>(x, m.words[i]);
 #pragma unroll
     for (int j = 0; j < LANE_PART; j++) grad[j] = scale * (grad[j] - x[j] * scale * mean);
-    store_halves<LANE_PART>(here.inputs + (here.warp * 2 + i) * REVERSE_ROW + here.lane * LANE_PART, grad);
+    store_row<LANE_PART>(here.inputs + (here.warp * 2 + i) * REVERSE_ROW, grad, here.lane);
   }
-  float shared[2][4], own[2][4];
+  constexpr int TILES = TILE / 8;
+  float shared[TILES][4], own[TILES][4];
   block_sync();
-  multiply(shared, w.mix_shared, here, here.inputs, REVERSE_ROW);
-  multiply(own, w.mix_state, here, here.inputs + (here.cta / BLOCK_CTAS * BLOCK - part * PART), REVERSE_ROW);
-  keep_sums(here, shared, 0, 4);
-  keep_sums(here, own, 2, 4);
+  multiply(shared, w.mix_shared, w.stream, here, here.inputs, REVERSE_ROW);
+  const bf16* block = here.inputs + (here.cta / BLOCK_CTAS * BLOCK - part * PART);
+  multiply(own, w.mix_state, w.stream, here, block, REVERSE_ROW);
+  settle();
+  keep_sums(here, shared, 0, 2 * TILES);
+  keep_sums(here, own, TILES, 2 * TILES);
   block_sync();
   const size_t row = ((size_t)t * PARTS + part) * ROWS + here.row;
-  r.d_shared[row * SHARED + tile * TILE + here.col] = sum_warps<4>(here, here.col);
-  carried += sum_warps<4>(here, TILE + here.col);
-  carried = first ? 0.f : carried;
+  float sum[EACH], back[EACH];
+  sum_warps<2 * TILES>(sum, here, here.col);
+  sum_warps<2 * TILES>(back, here, TILE + here.col);
+  store_each(r.d_shared + row * SHARED + tile * TILE + here.col, sum);
+#pragma unroll
+  for (int e = 0; e < EACH; e++) carried[e] = first ? 0.f : carried[e] + back[e];
 }

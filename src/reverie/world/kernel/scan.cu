@@ -1,9 +1,11 @@
 // The filter of a recurrent state-space model over a window, as two kernels that stay on the GPU for the whole window.
 //
-// `forward_scan` runs the steps forwards, `reverse_scan` carries the gradients of the states backwards. All recurrent
-// weights lie in registers, spread over DETER / 16 thread blocks ("CTAs"); a step is a handful of phases, and a CTA
-// that needs what others made waits until their counter says that they are done. The tests have the same in PyTorch,
-// phase by phase and under the same names.
+// `forward_scan` runs the steps forwards, `reverse_scan` carries the gradients of the states backwards. The recurrent
+// weights are spread over DETER / COLUMNS thread blocks ("CTAs"). With 16 columns each all of them lie in registers;
+// with more, some or none do, and the others pass through shared memory at every step (stream.cuh), in an order that
+// `forward_pack` and `reverse_pack` bring them into before. A step is a handful of phases, and a CTA that needs what
+// others made waits until their counter says that they are done. The tests have the same in PyTorch, phase by phase and
+// under the same names.
 //
 // Rules that everything here rests on:
 // * All CTAs are on the GPU at once (one per multiprocessor); whoever launches must see to that.
@@ -22,26 +24,10 @@
 #include "shapes.cuh"
 #include "lanes.cuh"
 #include "products.cuh"
+#include "stream.cuh"
 #include "forward.cuh"
 #include "reverse.cuh"
-
-DEVICE void load_forward(ForwardWeights& w, const Here& here, const Forward& f) {
-  const int block = here.cta / BLOCK_CTAS, column = here.cta % BLOCK_CTAS * TILE;
-  const int part = here.cta / TILES_SHARED, tile = here.cta % TILES_SHARED * TILE;
-  const bf16* w_mix = f.w_mix + (size_t)block * INPUTS * BLOCK + column;
-  load_weights(w.mix, here, [=](int k, int n) { return pair_across(w_mix, BLOCK, k, n); });
-  const bf16* w_gates = f.w_gates + (size_t)block * BLOCK * 3 * BLOCK + column;
-  load_weights(w.gates, here,
-               [=](int k, int n) { return pair_across(w_gates, 3 * BLOCK, k, n / TILE * BLOCK + n % TILE); });
-  const bf16* w_half = tile < HIDDEN ? f.w_seen + (size_t)tile * DETER : f.w_summary + (size_t)(tile - HIDDEN) * DETER;
-  const bf16* w_shared = w_half + part * PART;
-  load_weights(w.project, here, [=](int k, int n) { return pair_along(w_shared, DETER, k, n); });
-  // both are loaded by all, of some CTA's weights, lest registers be set in branches; who needs none loses nothing
-  const bf16* w_logits = f.w_logits + (size_t)(here.cta % LATENT_CTAS) * TILE * HIDDEN;
-  load_weights(w.logits, here, [=](int k, int n) { return pair_along(w_logits, HIDDEN, k, n); });
-  const bf16* w_latent = f.w_latent + (size_t)(here.cta % HIDDEN_CTAS) * TILE * LATENT;
-  load_weights(w.embed, here, [=](int k, int n) { return pair_along(w_latent, LATENT, k, n); });
-}
+#include "weights.cuh"
 
 DEVICE void keep_vectors(ForwardVectors& v, const Here& here, const Forward& f) {
   keep_vector(here, v.b_summary, f.b_summary, HIDDEN);
@@ -55,19 +41,23 @@ DEVICE void keep_vectors(ForwardVectors& v, const Here& here, const Forward& f) 
 
 KERNEL forward_scan(const Forward f) {
   Here here = make_here(FORWARD_WIDTH, f.fault);
-  ForwardVectors& v = *(ForwardVectors*)(here.sums + WARPS * ROWS * (48 + SPARE));
+  ForwardVectors& v = *(ForwardVectors*)(shared_memory() + FORWARD_PRODUCTS);
   const int block = here.cta / BLOCK_CTAS, column = here.cta % BLOCK_CTAS * TILE + here.col;
   const int half = here.cta % TILES_SHARED < TILES_SHARED / 2 ? 0 : 1;  // of the projection: posterior or summary
-  const bool infers = here.cta < LATENT_CTAS, embeds = here.cta >= HIDDEN_CTA && here.cta < HIDDEN_CTA + HIDDEN_CTAS;
+  const bool infers = on_latents(here), embeds = on_hidden(here);
   const int steps = (int)f.steps;
   ForwardWeights w;
   load_forward(w, here, f);
   keep_vectors(v, here, f);
-  const float b_mix = f.b_mix[here.cta * TILE + here.col];
-  const float b_gates[3] = {f.b_gates[block * 3 * BLOCK + column], f.b_gates[block * 3 * BLOCK + BLOCK + column],
-                            f.b_gates[block * 3 * BLOCK + 2 * BLOCK + column]};
-  const float b_logits = f.b_logits[here.cta % LATENT_CTAS * TILE + here.col];
-  float state = f.start[here.row * DETER + here.cta * TILE + here.col];
+  float b_mix[EACH], b_gates[3][EACH], b_logits[EACH], state[EACH];
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    b_mix[e] = f.b_mix[here.cta * TILE + here.col + e];
+#pragma unroll
+    for (int i = 0; i < 3; i++) b_gates[i][e] = f.b_gates[block * 3 * BLOCK + i * BLOCK + column + e];
+    b_logits[e] = f.b_logits[here.cta % LATENT_CTAS * TILE + here.col + e];
+    state[e] = f.start[here.row * DETER + here.cta * TILE + here.col + e];
+  }
   block_sync();
 
   project(here, f, w, 0);
@@ -77,6 +67,7 @@ KERNEL forward_scan(const Forward f) {
     summarise(here, f, 0);
     arrive(f.counters, SUMMARISED);
   }
+  if (infers) pass_over(w.logits, w.stream);
   if (embeds) {
     embed(here, f, w, 0);
     arrive(f.counters, EMBEDDED);
@@ -116,28 +107,7 @@ KERNEL forward_scan(const Forward f) {
       }
     }
   }
-}
-
-DEVICE void load_reverse(ReverseWeights& w, const Here& here, const Reverse& r) {
-  const int block = here.cta / BLOCK_CTAS, column = here.cta % BLOCK_CTAS * TILE;
-  const int part = here.cta / TILES_SHARED, tile = here.cta % TILES_SHARED * TILE;
-  const bf16* w_latent = r.w_latent + here.cta % LATENT_CTAS * TILE;
-  load_weights(w.latent, here, [=](int k, int n) { return pair_across(w_latent, LATENT, k, n); });
-  const bf16* w_logits = r.w_logits + here.cta % HIDDEN_CTAS * TILE;
-  load_weights(w.logits, here, [=](int k, int n) { return pair_across(w_logits, HIDDEN, k, n); });
-  const bf16* w_seen = r.w_seen + here.cta * TILE;
-  const bf16* w_summary = r.w_summary + here.cta * TILE;
-  load_weights(w.project, here, [=](int k, int n) {
-    return k < HIDDEN ? pair_across(w_seen, DETER, k, n) : pair_across(w_summary, DETER, k - HIDDEN, n);
-  });
-  const bf16* w_gates = r.w_gates + ((size_t)block * BLOCK + column) * 3 * BLOCK;
-  load_weights(w.gates, here, [=](int k, int n) { return pair_along(w_gates, 3 * BLOCK, k, n); });
-  const bf16* w_shared = r.w_mix + ((size_t)part * (PART / BLOCK) * INPUTS + BLOCK + tile) * BLOCK;
-  load_weights(w.mix_shared, here, [=](int k, int n) {
-    return pair_along(w_shared + (size_t)(k / BLOCK) * INPUTS * BLOCK, BLOCK, k % BLOCK, n);
-  });
-  const bf16* w_state = r.w_mix + ((size_t)block * INPUTS + column) * BLOCK;
-  load_weights(w.mix_state, here, [=](int k, int n) { return pair_along(w_state, BLOCK, k, n); });
+  end_stream(w.stream);
 }
 
 DEVICE void keep_vectors(ReverseVectors& v, const Here& here, const Reverse& r) {
@@ -150,15 +120,16 @@ DEVICE void keep_vectors(ReverseVectors& v, const Here& here, const Reverse& r) 
 
 KERNEL reverse_scan(const Reverse r) {
   Here here = make_here(REVERSE_WIDTH, r.fault);
-  ReverseVectors& v = *(ReverseVectors*)(here.sums + WARPS * ROWS * (32 + SPARE));
+  ReverseVectors& v = *(ReverseVectors*)(shared_memory() + REVERSE_PRODUCTS);
   const int block = here.cta / BLOCK_CTAS;
-  const bool draws = here.cta < LATENT_CTAS, infers = here.cta >= HIDDEN_CTA && here.cta < HIDDEN_CTA + HIDDEN_CTAS;
+  const bool draws = on_latents(here), infers = on_hidden(here);
   const int steps = (int)r.steps;
   ReverseWeights w;
   load_reverse(w, here, r);
   keep_vectors(v, here, r);
-  const float n_mix = r.n_mix[here.cta * TILE + here.col];
-  float carried = 0.f;
+  float n_mix[EACH], carried[EACH] = {};
+#pragma unroll
+  for (int e = 0; e < EACH; e++) n_mix[e] = r.n_mix[here.cta * TILE + here.col + e];
   First next = {};  // of step t + 1
   block_sync();
 
@@ -168,10 +139,9 @@ KERNEL reverse_scan(const Reverse r) {
     const First first = fetch_first(here, r.first, t);
     const Loaded loaded = load_kept(here, r, t);
     if (draws) {
-      const size_t at = ((size_t)t * ROWS + here.row) * LATENT + here.cta * TILE + here.col;
-      const float by_stoch = r.by_stoch[at], by_params = r.by_params[at], param = r.params[at];
+      const Drawn drawn = load_drawn(here, r, t);
       wait_for(here, r.counters, UNMIXED, done * CTAS, t);
-      undraw(here, r, w, v, by_stoch, by_params, param, next, last, t);
+      undraw(here, r, w, v, drawn, next, last, t);
       arrive(r.counters, UNDRAWN);
     }
     if (here.cta == SUMMARY_CTA && !last) {
@@ -179,6 +149,7 @@ KERNEL reverse_scan(const Reverse r) {
       unsummarise(here, r, v, next, t);
       arrive(r.counters, UNSUMMARISED);
     }
+    if (infers && !t) pass_over(w.logits, w.stream);
     if (infers && t) {
       wait_for(here, r.counters, UNDRAWN, (done + 1) * LATENT_CTAS, t);
       uninfer(here, r, w, t);
@@ -186,7 +157,8 @@ KERNEL reverse_scan(const Reverse r) {
     }
     wait_for(here, r.counters, UNSUMMARISED, done, t);
     if (t) wait_for(here, r.counters, UNINFERRED, (done + 1) * HIDDEN_CTAS, t);
-    const Kept k = work_out(loaded, first);
+    Kept k[EACH];
+    work_out(k, loaded, first);
     ungate(here, r, w, v, k, carried, last, t);
     if (!t) break;  // no gradient goes to the start
     arrive(r.counters, UNGATED + block);
@@ -200,7 +172,10 @@ KERNEL reverse_scan(const Reverse r) {
     arrive(r.counters, UNMIXED);
     next = first;
   }
+  end_stream(w.stream);
 }
 
 static_assert(SHARED_FORWARD == FORWARD_BYTES && SHARED_REVERSE == REVERSE_BYTES, "the launcher counts otherwise");
+static_assert(!STREAMED || ALL_CELLS_FORWARD == FORWARD_CELLS, "the launcher counts cells otherwise");
+static_assert(!STREAMED || ALL_CELLS_REVERSE == REVERSE_CELLS, "the launcher counts cells otherwise");
 static_assert(NUM_COUNTERS >= FORWARD_COUNTERS && NUM_COUNTERS >= REVERSE_COUNTERS, "too few counters");

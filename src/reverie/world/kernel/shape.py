@@ -13,8 +13,23 @@ from ..rssm import RSSM
 
 BATCH = 16
 """Windows of a batch: the height of a tile of the tensor cores."""
-SIZES = {(2048, 256, 8, 32, 16): "12m", (512, 64, 8, 32, 4): "1m"}
+SIZES = {
+    (512, 64, 8, 32, 4): "1m",
+    (2048, 256, 8, 32, 16): "12m",
+    (3072, 384, 8, 32, 24): "25m",
+    (4096, 512, 8, 32, 32): "50m",
+    (6144, 768, 8, 32, 48): "100m",
+    (8192, 1024, 8, 32, 64): "200m",
+}
 """Widths that the kernels were made for: deter, hidden, blocks, groups, classes."""
+KEPT = 2048
+"""The largest deter whose weights stay in registers: 16 columns to each of 128 thread blocks."""
+ROOM = 227 * 1024
+"""Bytes of shared memory that a thread block can have on a GPU of compute capability 9.0."""
+MOST_SLOTS = 16
+"""Cells of streamed weights on their way to a warp: at 50m that is most of what a step needs."""
+CACHED, AHEAD = 4096, 8
+"""The largest deter whose streamed weights fit the second-level cache; cells that are called there ahead for others."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +42,12 @@ class Shape:
     groups: int
     classes: int
     unimix: float
+    tile: int = 16
+    """Columns of a product that a thread block works out; with more than 16 its weights are streamed."""
+    room: int = ROOM
+    """Bytes of shared memory that a thread block may take, of which streamed weights take what others leave."""
+    ahead: int = 0
+    """Cells of streamed weights that are called to the cache beyond those that are on their way to shared memory."""
 
     @property
     def block(self) -> int:
@@ -40,8 +61,8 @@ class Shape:
 
     @property
     def ctas(self) -> int:
-        """Thread blocks, each of which keeps its share of the weights for the whole window."""
-        return self.deter // 16
+        """Thread blocks, each of which works on its columns for the whole window."""
+        return self.deter // self.tile
 
     @property
     def parts(self) -> int:
@@ -49,16 +70,50 @@ class Shape:
         return self.deter // (2 * self.hidden)
 
     @property
+    def streamed(self) -> bool:
+        """Whether weights pass through shared memory at every step."""
+        return self.tile > 16
+
+    @property
+    def fixed(self) -> dict[str, int]:
+        """Bytes of shared memory of each kernel without streamed weights."""
+        block, hidden, part = self.block, self.hidden, self.deter // self.parts
+        widths = {
+            "forward": (max(block + 3 * hidden, part, self.latent), 3 * self.tile, 6 * hidden + block),
+            "reverse": (max(3 * block, part, self.latent, 2 * hidden), 2 * self.tile, 5 * hidden),
+        }
+        spare, join = 8, max if self.streamed else lambda *both: sum(both)
+        return {
+            name: join(16 * (width + spare) * 2, 8 * 16 * (columns + spare) * 4) + 4 * vectors
+            for name, (width, columns, vectors) in widths.items()
+        }
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Cells (16 inputs, `tile` columns) of streamed weights that each of 8 warps has room for."""
+        cell = 8 * 16 * self.tile * 2
+        return {
+            name: min((self.room - n) // cell, MOST_SLOTS) if self.streamed else 0 for name, n in self.fixed.items()
+        }
+
+    @property
     def shared(self) -> dict[str, int]:
         """Bytes of shared memory of each kernel; scan.cu asserts that it counts the same."""
-        block, hidden, part = self.block, self.hidden, self.deter // self.parts
-        spare, sums = 8, 8 * 16 * 4
-        forward = 16 * (max(block + 3 * hidden, part, self.latent) + spare) * 2
-        reverse = 16 * (max(3 * block, part, self.latent, 2 * hidden) + spare) * 2
-        return {
-            "forward": forward + sums * (48 + spare) + 4 * (6 * hidden + block),
-            "reverse": reverse + sums * (32 + spare) + 4 * 5 * hidden,
-        }
+        return {name: n + self.slots[name] * 8 * 16 * self.tile * 2 for name, n in self.fixed.items()}
+
+    @property
+    def cells(self) -> dict[str, int]:
+        """Cells of weights of each warp; scan.cu asserts that it counts the same."""
+        part, special = self.deter // self.parts, max(self.hidden, self.latent)
+        forward = part + special + self.block + 3 * self.hidden + 3 * self.block
+        reverse = special + 2 * self.hidden + 3 * self.block + part + self.block
+        return {"forward": forward // 128, "reverse": reverse // 128}
+
+    @property
+    def packed(self) -> dict[str, int]:
+        """Weights that are streamed, or 0 where none are; the larger of two kinds of thread blocks counts for all."""
+        size = self.ctas * 8 * 16 * self.tile if self.streamed else 0
+        return {name: count * size for name, count in self.cells.items()}
 
 
 def shape_of(rssm: RSSM) -> Shape:
@@ -66,7 +121,10 @@ def shape_of(rssm: RSSM) -> Shape:
     cell, latent = rssm.cell, rssm.latent
     assert isinstance(cell, BlockCell) and isinstance(latent, Categorical)
     hidden = rssm.deter_in.out_features
-    return Shape(rssm.deter, hidden, cell.blocks, latent.groups, latent.classes, latent.unimix)
+    wide = rssm.deter // 128
+    tile = 16 if rssm.deter <= KEPT else wide if wide % 16 == 0 else 2 * wide  # the latter is one of 64 thread blocks
+    ahead = 0 if rssm.deter <= CACHED else AHEAD
+    return Shape(rssm.deter, hidden, cell.blocks, latent.groups, latent.classes, latent.unimix, tile, ahead=ahead)
 
 
 def unfit(rssm: RSSM, batch: int, half: bool) -> str:
@@ -83,7 +141,8 @@ def unfit(rssm: RSSM, batch: int, half: bool) -> str:
         return "it needs RMS norms and SiLU"
     shape = shape_of(rssm)
     if (shape.deter, shape.hidden, shape.blocks, shape.groups, shape.classes) not in SIZES:
-        return f"it is made for the widths of {' and '.join(SIZES.values())}"
+        *most, last = SIZES.values()
+        return f"it is made for the widths of {', '.join(most)} and {last}"
     if batch != BATCH:
         return f"it is made for {BATCH} windows in each process, not {batch}"
     return "" if half else "it computes in bfloat16 (--world.precision)"

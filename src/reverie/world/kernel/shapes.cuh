@@ -1,11 +1,14 @@
-// Widths, who a thread is, and how CTAs wait for one another. DETER, HIDDEN, BLOCKS, GROUPS, CLASSES, UNIMIX and
-// TRAPPING (whether a wait that never ends kills the program, or else is noted in `fault` and passed over) are given by
-// whoever compiles.
+// Widths, who a thread is, and how CTAs wait for one another. DETER, HIDDEN, BLOCKS, GROUPS, CLASSES, UNIMIX, COLUMNS
+// (of a product that a CTA works out), SLOTS_FORWARD and SLOTS_REVERSE (cells of weights that a warp has room for, see
+// stream.cuh), AHEAD (cells beyond those that are called to the cache) and TRAPPING (whether a wait that never ends
+// kills the program, or else is noted in `fault` and passed over) are given by whoever compiles.
 #define PATIENCE 2000000u  // polls before a wait counts as endless: a second or two
 
 constexpr int ROWS = 16;                      // of the batch: the height of a tile of the tensor cores
 constexpr int THREADS = 256, WARPS = 8;
-constexpr int TILE = 16;                      // columns of a product that a CTA works out
+constexpr int TILE = COLUMNS;                 // columns of a product that a CTA works out
+constexpr int EACH = TILE / 16;               // of them, a thread's: neighbours
+constexpr bool STREAMED = EACH > 1;           // weights pass through shared memory: there are too many to be kept
 constexpr int CTAS = DETER / TILE;
 constexpr int BLOCK = DETER / BLOCKS;         // width of one block of the state
 constexpr int BLOCK_CTAS = BLOCK / TILE;
@@ -24,12 +27,16 @@ constexpr int LANE_HIDDEN = HIDDEN / 32;      // numbers of such a row that a la
 constexpr int LANE_BLOCK = BLOCK / 32;
 constexpr int LANE_PART = PART / 32;
 constexpr int LANE_CTAS = CTAS / 32;
+constexpr int GROUP_LANES = CLASSES / EACH;   // neighbouring lanes that hold a group of the latent
 constexpr float EPS = 1e-4f;
 static_assert(DETER % (TILE * BLOCKS) == 0 && BLOCK % 32 == 0 && HIDDEN % 32 == 0, "rows must divide into lanes");
 static_assert(CTAS % 32 == 0 && CTAS % TILES_SHARED == 0, "parts must divide into CTAs");
 static_assert(PART % BLOCK == 0 && PARTS * TILES_SHARED == CTAS, "parts must be whole blocks");
 static_assert(TILE % CLASSES == 0 && LATENT % TILE == 0, "groups must lie within a tile");
+static_assert(TILE % 16 == 0 && CLASSES % EACH == 0 && 16 % GROUP_LANES == 0, "groups must be held by whole lanes");
+static_assert(!STREAMED || (BLOCK % (16 * WARPS) == 0 && HIDDEN % (16 * WARPS) == 0), "warps must have whole slices");
 static_assert(SUMMARY_CTA < HIDDEN_CTA && HIDDEN_CTA + HIDDEN_CTAS <= CTAS, "roles must not overlap");
+static_assert(HIDDEN_CTA % HIDDEN_CTAS == 0, "a remainder must say which of them a CTA is");
 static_assert((SHARED / 16) % WARPS == 0, "each half of the joined projection must belong to whole warps");
 
 DEVICE constexpr int larger(int a, int b) { return a > b ? a : b; }
@@ -37,11 +44,17 @@ constexpr int FORWARD_WIDTH = larger(larger(INPUTS, PART), LATENT);
 constexpr int REVERSE_WIDTH = larger(larger(3 * BLOCK, PART), larger(LATENT, SHARED));
 constexpr int SPARE = 8;  // added to rows in shared memory, so that the lanes of a warp reach different banks
 
+// bytes of shared memory for inputs and sums of products: beside each other, or in turns where room is short
+DEVICE constexpr int bytes_of_products(int width, int columns) {
+  const int inputs = ROWS * (width + SPARE) * 2, sums = WARPS * ROWS * (columns + SPARE) * 4;
+  return STREAMED ? larger(inputs, sums) : inputs + sums;
+}
+
 struct Here {
   int cta, tid, warp, lane;
-  int row, col;     // of a 16 x 16 tile, which thread `tid` holds one number of
+  int row, col;     // of a 16 x TILE tile: thread `tid` holds the EACH numbers from there
   bf16* inputs;     // shared: 16 rows of a product's inputs
-  float* sums;      // shared: what each warp's share of a product came to
+  float* sums;      // shared: what each warp's share of a product came to; where inputs were, if weights are streamed
   u32* fault;
   bool broken;      // gave up waiting once: waits no more
 };
@@ -53,9 +66,9 @@ DEVICE Here make_here(int width, u32* fault) {
   here.warp = here.tid >> 5;
   here.lane = here.tid & 31;
   here.row = here.tid >> 4;
-  here.col = here.tid & 15;
+  here.col = (here.tid & 15) * EACH;
   here.inputs = (bf16*)shared_memory();
-  here.sums = (float*)(shared_memory() + ROWS * (width + SPARE) * sizeof(bf16));
+  here.sums = (float*)(shared_memory() + (STREAMED ? 0 : ROWS * (width + SPARE) * sizeof(bf16)));
   here.fault = fault;
   here.broken = false;
   return here;

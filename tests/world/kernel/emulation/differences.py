@@ -40,7 +40,8 @@ def forward_pairs(phases: Phases, f: Found, start: State, inputs: tuple[Tensor, 
         reset, before = first[t].unsqueeze(-1), f["deter"][t - 1] if t else start.deter
         mixed, _ = phases.mix(f["half"][t], f["summary"][t], f["latent"][t], acted[t].float(), reset)
         yield Pair("mix", "mixed", t, f["mixed"][t], mixed)
-        yield Pair("mix", "power", t, f["power"][t], f["mixed"][t].square().unflatten(-1, (-1, 16)).sum(-1))
+        power = f["mixed"][t].square().unflatten(-1, (-1, phases.shape.tile)).sum(-1)
+        yield Pair("mix", "power", t, f["power"][t], power)
         deter, gates, scale = phases.advance(f["mixed"][t], f["power"][t], before, reset)
         yield Pair("advance", "scale", t, f["scale"][t], scale)
         yield Pair("advance", "gates", t, f["gates"][t], gates)
@@ -93,7 +94,7 @@ def reverse_pairs(phases: Phases, f: Found, r: Found, first: Tensor, goals: tupl
         d_gates, past = phases.ungate(r["total_deter"][t], r["d_inferred"][t], f["seen"][t], f["gates"][t], before)
         yield Pair("ungate", "d_gates", t, r["d_gates"][t], d_gates)
         yield Pair("tilt", "tilted", t, r["tilted"][t], phases.tilt(r["d_gates"][t], mixed, scale)[0])
-        lean = (r["tilted"][t] * mixed * scale.unsqueeze(-1)).unflatten(-1, (-1, 16)).sum(-1)
+        lean = (r["tilted"][t] * mixed * scale.unsqueeze(-1)).unflatten(-1, (-1, phases.shape.tile)).sum(-1)
         yield Pair("tilt", "lean", t, r["lean"][t], lean)
         shared, carried = phases.unmix(r["tilted"][t], r["lean"][t], mixed, scale, past, reset)
         yield Pair("unmix", "d_shared", t, r["d_shared"][t], shared)

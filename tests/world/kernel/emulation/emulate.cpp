@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <random>
 #include <vector>
 
@@ -35,7 +36,8 @@ switch_to:
 )");
 enum State { READY, AT_WARP, AT_BLOCK, POLLING, DONE };
 struct Warp; struct Cta;
-struct Fiber { void* sp; State state; int tid; Warp* warp; Cta* cta; };
+struct Copy { void* to; const void* from; int group; };
+struct Fiber { void* sp; State state; int tid; Warp* warp; Cta* cta; std::deque<Copy> copies; int groups; };
 struct Warp { int waiting; int op; u32 in[32][10]; float out[32][4]; int arg[32][2]; Fiber* lanes[32]; };
 struct Cta {
   int index, waiting, alive;
@@ -77,7 +79,29 @@ static Bits64 fetch8(const void* p) {
   if ((uintptr_t)p % 8) fail("a load of 8 bytes is misaligned");
   return *(const Bits64*)p;
 }
+static void put16(void* p, const Bits128& v) {
+  if ((uintptr_t)p % 16) fail("a store of 16 bytes is misaligned");
+  *(Bits128*)p = v;
+}
 static u32 fetch4(const void* p) { return *(const u32*)p; }
+// a copy takes place when its thread waits for it, and not before: until then nothing there can be used
+static void copy16(void* to, const void* from) {
+  if ((uintptr_t)to % 16 || (uintptr_t)from % 16) fail("a copy of 16 bytes is misaligned");
+  const unsigned char* memory = me->cta->shared.data();
+  if (to < memory || (unsigned char*)to + 16 > memory + me->cta->shared.size()) fail("a copy leaves shared memory");
+  for (const Copy& copy : me->copies) if (copy.to == to) fail("two copies to one place are on their way");
+  memset(to, 0xff, 16);
+  me->copies.push_back({to, from, me->groups});
+}
+static void end_copies() { me->groups++; }
+template <int N> static void await_copies() {
+  for (; !me->copies.empty() && me->copies.front().group < me->groups - N; me->copies.pop_front())
+    memcpy(me->copies.front().to, me->copies.front().from, 16);
+}
+static void call_to_cache(const void* from, u32 bytes) {
+  if ((uintptr_t)from % 16 || bytes % 16) fail("a stretch for the cache is misaligned");
+  volatile char last = ((const char*)from)[bytes - 1];  // it must be there
+}
 static void add_release(u32* counter) { ++*counter; ++progress; }
 static u32 read_acquire(const u32* counter) { return *counter; }
 static void give_up() { fail("gave up"); }
@@ -166,7 +190,7 @@ static void place(Cta& cta, int index, int bytes, Fiber* fibers, char* stacks) {
     *--sp = nullptr;  // keeps the stack aligned as after a call
     *--sp = (void*)entry;
     for (int i = 0; i < 6; i++) *--sp = nullptr;
-    fibers[t] = {sp, READY, t, w, &cta};
+    fibers[t] = {sp, READY, t, w, &cta, {}, 0};
     w->lanes[t % 32] = &fibers[t]; w->waiting = 0;
     cta.fibers[t] = &fibers[t];
   }
@@ -226,6 +250,23 @@ static int run_all(int ctas, int bytes, unsigned seed) {
   return left > 0;
 }
 
+// the same for CTAs that need nothing of one another, so that the stacks of one suffice
+static int run_apart(int ctas) {
+  std::vector<char> stacks(THREADS * STACK + 16);
+  std::vector<Fiber> fibers(THREADS);
+  std::vector<int> warps(WARPS);
+  std::mt19937 random;
+  for (int i = 0; i < WARPS; i++) warps[i] = i;
+  for (int c = 0; c < ctas; c++) {
+    Cta cta;
+    char* aligned = (char*)(((uintptr_t)stacks.data() + 15) / 16 * 16);
+    place(cta, c, 0, fibers.data(), aligned);
+    run_cta(cta, warps, 0, random);
+    if (cta.alive) return 1;
+  }
+  return 0;
+}
+
 static Forward forward_args;
 static Reverse reverse_args;
 extern "C" int emulate_forward(const void* args, unsigned seed) {
@@ -233,6 +274,18 @@ extern "C" int emulate_forward(const void* args, unsigned seed) {
   body = [] { forward_scan(forward_args); };
   return run_all(CTAS, FORWARD_BYTES, seed);
 }
+#if COLUMNS > 16
+extern "C" int emulate_forward_pack(const void* args, unsigned) {
+  forward_args = *(const Forward*)args;
+  body = [] { forward_pack(forward_args); };
+  return run_apart(CTAS * SPLIT);
+}
+extern "C" int emulate_reverse_pack(const void* args, unsigned) {
+  reverse_args = *(const Reverse*)args;
+  body = [] { reverse_pack(reverse_args); };
+  return run_apart(CTAS * SPLIT);
+}
+#endif
 extern "C" int emulate_reverse(const void* args, unsigned seed) {
   reverse_args = *(const Reverse*)args;
   body = [] { reverse_scan(reverse_args); };

@@ -45,10 +45,14 @@ class Emulated(Poisoned):
 
     def compile(self, trapping: bool) -> None:
         """Make both kernels ready to start."""
-        path = self.folder / f"emulated{self.shape.deter}.so"
+        path = self.folder / f"emulated{self.shape.deter}_{self.shape.tile}.so"
         command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{SOURCE.parent}", "-o", str(path)]
         subprocess.run([*command, *definitions(self.shape, trapping), str(PLAYER)], check=True)
         self.library = ctypes.CDLL(str(path))
+
+    def pack(self, name: str, argument: ctypes.Array) -> None:
+        """Bring the weights into order."""
+        self.start(f"{name}_pack", argument)
 
     def start(self, name: str, argument: ctypes.Array) -> None:
         """Run a kernel."""

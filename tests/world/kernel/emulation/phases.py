@@ -95,7 +95,7 @@ class Phases:
         shared = [self.round(tail(x, self.w["n_summary"])), self.round(tail(y, self.w["n_latent"])), acted]
         joined = torch.cat([state, torch.cat(shared, -1).unsqueeze(1).expand(-1, self.shape.blocks, -1)], -1)
         mixed = self.round((torch.einsum("bgi,gio->bgo", joined, self.w["w_mix"]) + self.w["b_mix"]).flatten(1))
-        return mixed, mixed.square().unflatten(-1, (-1, 16)).sum(-1)
+        return mixed, mixed.square().unflatten(-1, (-1, self.shape.tile)).sum(-1)
 
     def advance(self, mixed: Tensor, power: Tensor, deter: Tensor, reset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The next state (B, D), gates (B, g, 3 D / g) and the scale of the norm (B,)."""
@@ -180,7 +180,7 @@ class Phases:
         x = mixed * scale.unsqueeze(-1)
         grad = torch.einsum("bgo,gio->bgi", d_gates, self.w["w_gates"]).flatten(1)
         tilted = self.round(grad * silu_slope(x * self.w["n_mix"]) * self.w["n_mix"])
-        return tilted, (tilted * x).unflatten(-1, (-1, 16)).sum(-1)
+        return tilted, (tilted * x).unflatten(-1, (-1, self.shape.tile)).sum(-1)
 
     def unmix(
         self, tilted: Tensor, lean: Tensor, mixed: Tensor, scale: Tensor, past: Tensor, reset: Tensor

@@ -16,7 +16,9 @@ from reverie.world.rssm import RSSM, State
 CONFIGS = {
     "tiny": WorldConfig(deter=64, hidden=16, groups=4, classes=4, blocks=2),
     "odd": WorldConfig(deter=128, hidden=16, groups=4, classes=8, blocks=4),
-    **{size: stacked(["dreamer_v3", size]).world for size in ("1m", "12m", "25m")},
+    "wide": WorldConfig(deter=1024, hidden=128, groups=8, classes=32, blocks=8),
+    "wider": WorldConfig(deter=2048, hidden=256, groups=8, classes=64, blocks=8),
+    **{size: stacked(["dreamer_v3", size]).world for size in ("1m", "12m", "25m", "50m", "100m", "200m")},
 }
 
 
