@@ -58,6 +58,7 @@ def config_of(case: str, count: int, words: argparse.Namespace, device: str) -> 
         run__steps=10**9,
         run__eval_every=0,
         run__eval_at_end=False,
+        run__compilers=0,
         run__fast=words.fast,
         log__tensorboard=False,
     )

@@ -48,6 +48,7 @@ def test_trials_are_ordinary_runs(searched, call, tmp_path, trials_of):
     first = trials_of(folder)[0]
     config = store.load(folder / first["folder"])
     assert config.ppo.lr == float(first["ppo.lr"]) and config.ppo.epochs == int(first["ppo.epochs"])
+    assert config.run.compilers == 0, "two run at a time"
     assert len(run_folders(folder)) == 4
     status, out, _ = call("eval", "--logdir", str(folder / first["folder"]), "--episodes", "2", "--json")
     assert status == 0 and json.loads(out)["episodes"] == 2

@@ -105,8 +105,9 @@ def measured(subject: str, config: Config, arguments: BenchArguments) -> Report:
 
 
 def unattended(config: Config, folder: str) -> Config:
-    """The configuration without evaluation, end or logs elsewhere, in a folder of its own."""
+    """The configuration without evaluation, end or logs elsewhere, in a folder of its own; it compiles first."""
     run = replace(config.run, steps=ENDLESS, eval_every=0, eval_at_end=False, save_every=0, stop_at=None, goal=None)
+    run = replace(run, compilers=0)
     log = replace(config.log, mlflow=False, wandb=False)
     return replace(config, logdir=folder, run=run, log=log)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from .config.schema import Config
 from .data.counters import Counters
 from .data.replay import Replay
 from .data.select import Weighting
-from .data.storage import Storage
+from .data.storage import Storage, bytes_needed
 from .envs.form import is_image
 from .envs.registry import find, frames_per_step, import_modules
 from .envs.rows import RowStream
@@ -33,6 +34,7 @@ from .log.sinks.videos import VideosSink
 from .log.sinks.wandb import WandbSink
 from .nn import ranks
 from .training import checkpoint
+from .training.compilers import Compilers, mark_of, room, suited
 from .training.device import device_of
 from .training.evaluate import Evaluator
 from .training.feed import Feed
@@ -77,7 +79,8 @@ class Parts:
     feed: Feed | None = None
 
     def close(self) -> None:
-        """End the environments."""
+        """End the environments, and what runs beside the agent."""
+        self.agent.close()
         self.collector.close()
         if self.evaluator is not None:
             self.evaluator.close()
@@ -91,6 +94,10 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
     device = device_of(config)
     torch.set_float32_matmul_precision("high")
     with ExitStack() as unless_made:
+        # first, since processes take seconds to load torch
+        count = suited(config, device, kind is not None)
+        compilers = unless_made.enter_context(closing(Compilers(count, mark_of(config, device) if count else None)))
+        config = replace(config, run=replace(config.run, compilers=len(compilers.processes)))
         stream = unless_made.enter_context(closing(make_training_stream(config)))
         tune_cpu(config, stream.observation_space)
         if not ranks.number() and not any(map(is_image, stream.observation_space.values())):
@@ -105,6 +112,11 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
             layout, storage, line = replay_place(config, agent, stream.observation_space)
             opening.append(line)
             feed = make_feed(config, layout)
+            if agent.changeover is not None:
+                reserved = bytes_needed(layout, config.replay.capacity, config.envs.count) * (storage == "gpu")
+                make = partial(make_agent, config, *stream.spaces, device)
+                compilers.order(agent.regions, make, layout, room(agent, reserved))
+                agent.changeover.begin(compilers)
         collector = unless_made.enter_context(closing(make_collector(config, agent, stream, storage, kind)))
         parts = Parts(device, stream, agent, collector, make_evaluator(config, device), opening, storage, feed)
         unless_made.pop_all()

@@ -1,5 +1,8 @@
 """Compiled updates: the same numbers as plain ones, for every generation."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -85,3 +88,23 @@ def test_what_cannot_be_compiled_runs_as_it_is_and_says_why(monkeypatch, caplog)
     agent.learn_replay(rows_of(agent, OBSERVATION))
     (line,) = [record.message for record in caplog.records]
     assert line.startswith("updates are not compiled, which is slower: ") and "\n" not in line
+
+
+def test_memory_formats_are_pickled_the_same_whoever_has_loaded_torch():
+    compiled.keep_compiled()
+    pickled = pickle.dumps(torch.channels_last)
+    assert b"test_compiled" not in pickled and b"reverie.agents.compiled" in pickled
+    assert pickle.loads(pickled) is copy.deepcopy(torch.channels_last) is torch.channels_last
+
+
+def test_where_not_even_a_small_kernel_can_be_made_nothing_is_compiled(monkeypatch, caplog):
+    """Triton is there in many images that have no compiler of C, which it needs."""
+
+    def failing(images):
+        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
+
+    cpu = torch.device("cpu")
+    assert compiled.manner("compile", cpu, tried=False) == "compile"
+    monkeypatch.setattr(compiled, "patches_of", failing)
+    assert compiled.manner("compile", cpu, tried=False) == "graph"
+    assert "updates are not compiled, which is slower: Failed to find C compiler." in caplog.text

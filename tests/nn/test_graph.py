@@ -27,6 +27,13 @@ def test_names_for_people():
     assert graph.name_of(object()) == "a function"
 
 
+def test_a_function_that_could_not_be_captured_is_tried_again_once_it_is_another():
+    graphed = Graphed(Counter("cpu"), [])
+    graphed.failed, graphed.calls = True, {"form": 9}
+    graphed.forget()
+    assert not graphed.failed and not graphed.calls
+
+
 @needs_gpu
 def test_replays_equal_plain_calls():
     plain, captured = Counter("cuda"), Counter("cuda")
@@ -53,6 +60,23 @@ def test_other_shapes_get_graphs_of_their_own_and_failures_fall_back(caplog):
     for _ in range(graph.WARMUP + 2):
         assert waiting({"x": torch.ones(2, device="cuda")})["y"].sum() == 4
     assert waiting.failed and "without a GPU graph" in caplog.text
+
+
+@needs_gpu
+def test_what_is_forgotten_is_captured_anew_and_draws_on():
+    plain, counter = Counter("cuda"), Counter("cuda")
+    functions = {"of": counter}
+    fast = Graphed(lambda inputs: functions["of"](inputs), [counter.generator])
+    inputs = {"x": torch.ones(3, device="cuda")}
+    for change in range(3):
+        functions["of"] = lambda given, times=change: {**counter(given), "times": torch.full((), times, device="cuda")}
+        fast.forget()
+        for _ in range(graph.WARMUP + 3):
+            expected, found = plain(inputs), fast(inputs)
+            torch.testing.assert_close(found["noise"], expected["noise"])
+            assert found["times"] == change
+        assert len(fast.captures) == 1 and not fast.failed
+    torch.testing.assert_close(counter.total, plain.total)
 
 
 @needs_gpu

@@ -103,6 +103,9 @@ class Agent(nn.Module):
     def schedule(self, progress: float) -> None:
         """Set what changes over a run; progress goes from 0 to 1."""
 
+    def close(self) -> None:
+        """End what runs beside the agent."""
+
     def save(self) -> dict[str, Any]:
         """Everything learned, as tensors and plain values."""
         return {"module": self.state_dict()}

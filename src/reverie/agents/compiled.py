@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copyreg
 import logging
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch._inductor.config
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._triton import has_triton
 
 from ..nn.halved import Halved
 from ..nn.optim import Stepper
+from ..nn.patches import patches_of
 from ..nn.tail import fusible
 from ..world.images import PoolEncoder
 from ..world.kernel.persistent import PersistentScan
@@ -28,23 +32,85 @@ LOG = logging.getLogger("reverie")
 BACKEND = "inductor"
 
 
-def hasten(world: WorldModel, behaviors: Iterable[Behavior], steppers: Iterable[Stepper]) -> None:
-    """Replace the functions that an update spends its time in by compiled ones that do the same."""
-    world.rssm.scan = Scan(world.rssm, BACKEND)  # type: ignore[method-assign]
+COSTS = {
+    "predicted": 12, "encoded": 6, "judged": 5, "replay_loss": 4, "all_steps": 4, "step": 4, "dream": 3, "advance": 3,
+    "foresee": 2, "studied": 2,
+}  # fmt: skip
+"""How long functions take to be compiled, beside others, which count as 1."""
+
+AUTOCAST = ("torch.amp.autocast_mode._enter_autocast", "torch.amp.autocast_mode._exit_autocast")
+"""Functions that torch's cache of compiled gradients does not know."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """A function of an update that is compiled by itself."""
+
+    owner: Any
+    attribute: str
+    cost: int
+
+    def compile(self) -> None:
+        """Let it be compiled when it is called next, or be taken from torch's cache on disk."""
+        plain = getattr(self.owner, self.attribute)
+        setattr(self.owner, self.attribute, torch.compile(plain, backend=BACKEND, dynamic=False))
+
+
+Regions = dict[str, Region]
+"""By name, which is the same for all agents of a configuration."""
+
+
+def hasten(world: WorldModel, behaviors: Mapping[str, Behavior], steppers: Mapping[str, Stepper]) -> Regions:
+    """Give parts the forms that compile well, and find the functions that an update spends its time in: still plain."""
+    keep_compiled()
+    if not isinstance(world.rssm.scan, Scan):
+        world.rssm.scan = Scan(world.rssm)  # type: ignore[method-assign]
     for module in world.encoder.modules():
         if isinstance(module, PoolEncoder):
             module.folded = True
             module.fused = all(fusible(tail, module.taps.device) for tail in module.tails)
-    _replace(world, "encoded", "predicted")
-    _replace(world.rssm, "shares")
-    for behavior in behaviors:
-        _replace(behavior, *behavior.heavy)
+    found: Regions = {}
+    _find(found, "", world, "encoded", "predicted")
+    _find(found, "", world.rssm, "shares")
+    _find(found, "", world.rssm.scan, "all_steps", "step")
+    for name, behavior in behaviors.items():
+        _find(found, f"{name}/", behavior, *behavior.heavy)
         if behavior.through_dynamics:
-            _replace(behavior, "advance")
+            _find(found, f"{name}/", behavior, "advance")
         else:
             behavior.dreamt = Dreaming(world.rssm, behavior)  # type: ignore[method-assign]
-    for stepper in steppers:
-        _replace(stepper, "step")
+            found[f"{name}/dream"] = Region(behavior.dreamt, "step", COSTS["dream"])
+    for name, stepper in steppers.items():
+        found[f"{name}/optimizer"] = Region(stepper, "step", 1)
+    if isinstance(world.rssm.scan, PersistentScan):
+        found.pop("step").compile()  # for reports alone: updates have a kernel
+    return found
+
+
+def _find(found: Regions, prefix: str, owner: Any, *names: str) -> None:
+    found.update({prefix + name: Region(owner, name, COSTS.get(name, 1)) for name in names})
+
+
+def keep_compiled() -> None:
+    """Let other processes find in torch's cache what this one has compiled.
+
+    It keeps no functions that turn autocast off inside unless it is told that it can; what they turn off is a part of
+    their graphs. And its keys are pickles, in which a memory format would go by the first module that has loaded torch.
+    """
+    config = torch._inductor.config
+    kept = config.unsafe_marked_cacheable_functions | dict.fromkeys(AUTOCAST, torch.__version__)
+    config.unsafe_marked_cacheable_functions = kept
+    copyreg.pickle(torch.memory_format, _reduced)
+
+
+def memory_format(name: str) -> torch.memory_format:
+    """The memory format of that name."""
+    found: torch.memory_format = getattr(torch, name)
+    return found
+
+
+def _reduced(kind: torch.memory_format) -> tuple[Any, tuple[str]]:
+    return memory_format, (str(kind).removeprefix("torch."),)
 
 
 def persist(rssm: RSSM, batch: int, half: bool) -> None:
@@ -57,17 +123,20 @@ def persist(rssm: RSSM, batch: int, half: bool) -> None:
     except (RuntimeError, OSError) as error:  # of the compiler, the driver, or for a GPU that is too small
         LOG.warning("the filter is compiled step by step, which is slower than its own kernel: %s", first_line(error))
         return
-    rssm.scan = PersistentScan(rssm, program, BACKEND)  # type: ignore[method-assign]
+    rssm.scan = PersistentScan(rssm, program)  # type: ignore[method-assign]
 
 
-def manner(fast: str, device: torch.device) -> str:
-    """How updates are to run: `compile`, `shared`, `graph`, `native` or `off`; what cannot be compiled is said."""
+def manner(fast: str, device: torch.device, tried: bool = True) -> str:
+    """How updates are to run: `compile`, `shared`, `graph`, `native` or `off`; what cannot be compiled is said.
+
+    Whether anything can be is tried out, or no more than what updates need before anything is.
+    """
     if fast == "auto":
         fast = "native" if device.type != "cuda" else "compile" if has_triton() else "graph"
     if fast == "native" and device.type != "cpu":
         LOG.warning("--run.fast native is for a CPU: updates run as a graph of the GPU")
         return "graph"
-    if fast in ("compile", "shared") and (reason := obstacle(device)):
+    if fast in ("compile", "shared") and (reason := obstacle(device) if tried else hitch(device)):
         LOG.warning("updates are not compiled, which is slower: %s", reason)
         return "graph"
     return fast
@@ -82,14 +151,18 @@ def obstacle(device: torch.device) -> str:
     return ""
 
 
+def hitch(device: torch.device) -> str:
+    """Why not even a small kernel of ours can be made for a device, in a line: found out in a second, not in six."""
+    try:
+        patches_of(torch.zeros(1, 64, 64, 3, dtype=torch.bfloat16, device=device))
+    except Exception as error:  # Triton wants a compiler of C, and fails in ways of its own
+        return first_line(error)
+    return ""
+
+
 def first_line(error: Exception) -> str:
     """What an error says, in a line."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def _replace(owner: Any, *names: str) -> None:
-    for name in names:
-        setattr(owner, name, torch.compile(getattr(owner, name), backend=BACKEND, dynamic=False))
 
 
 class Actor(nn.Module):
@@ -114,7 +187,7 @@ class Dreaming:
     def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
         self.actor = Actor(rssm, behavior)
         self.halved = Halved(self.actor)
-        self.step = torch.compile(self._step, backend=BACKEND, dynamic=False)
+        self.step = self._step
 
     def __call__(self, rssm: RSSM, start: State, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Features (H + 1, B, F) and actions (H, B, A) of dreams from a start (B,), with the weights of now."""

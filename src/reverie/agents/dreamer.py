@@ -5,6 +5,7 @@ One agent for all generations: what differs between them is in the configuration
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from ..config.dreamer import OptimConfig
-from ..config.schema import Config
+from ..config.schema import Config, RunConfig
 from ..data.rows import Batch
 from ..nn import ranks
 from ..nn.beside import Beside
@@ -23,7 +24,8 @@ from ..world.model import Seen, Window
 from ..world.rssm import State
 from .base import Family, Learned, restore_random
 from .behavior import between
-from .compiled import hasten, manner, persist
+from .changeover import Changeover
+from .compiled import Regions, hasten, manner, persist
 from .filterer import Calculation, Filterer, Memory
 from .lesson import Later, Lesson, Told, descend, named, stepper_of
 from .native import Nativized
@@ -51,25 +53,53 @@ class Dreamer(Filterer):
         self.updating: dict[str, Calculation] = {name: partial(self._update, name=name) for name in self.lessons}
         self.beside, self.after = Beside(), Beside()
         self.native: Nativized | None = None
-        self._quicken(config.run.fast)
+        self.regions: Regions = {}
+        """Functions that are, or will be, compiled."""
+        self.changeover: Changeover | None = None
+        """Where functions are still to be replaced by compiled ones."""
+        self._quicken(config.run)
 
-    def _quicken(self, fast: str) -> None:
+    def _quicken(self, run: RunConfig) -> None:
         """Replace functions by compiled ones or programs, and on a GPU updates and acting by captured graphs."""
-        fast = manner(fast, self.device)
+        fast = manner(run.fast, self.device, tried=not run.compilers)
         if fast == "native":
             self.native = Nativized(self.world, self.policies.values(), self.steppers.values())
             self.updating = {name: partial(self.native, update) for name, update in self.updating.items()}
         if fast in ("compile", "shared"):
-            hasten(self.world, self.policies.values(), self.steppers.values())
+            if fast == "compile" and self.device.type == "cuda":
+                persist(self.world.rssm, self.replay.batch // ranks.count(), self.in_half)
+            self.regions = hasten(self.world, self.policies, self.steppers)
+            if run.compilers:
+                self.changeover = Changeover(self.regions, self.device)
+            else:
+                self.take(self.regions)
             self.beside, self.after = Beside(self.device), Beside(self.device)
             # the critic learns on two streams, one after the other
             torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        if fast == "compile" and self.device.type == "cuda":
-            persist(self.world.rssm, self.replay.batch // ranks.count(), self.in_half)
         if self.device.type == "cuda" and fast != "off" and ranks.count() == 1:
             # what goes on beside an update fills up what it leaves free; environments wait for actions
             self.updating = {name: Graphed(each, [self.generator], urgency=1) for name, each in self.updating.items()}
             self.acting = {name: Graphed(act, [self.generator], urgency=2) for name, act in self.acting.items()}
+
+    def take(self, names: Iterable[str]) -> None:
+        """Let functions be compiled ones from now on; graphs of updates are captured anew."""
+        for name in names:
+            self.regions[name].compile()
+        for update in self.updating.values():
+            if isinstance(update, Graphed):
+                update.forget()
+
+    def _change_over(self, changeover: Changeover) -> None:
+        """Take what others have compiled since the last update."""
+        if ready := changeover.ready():
+            self.take(ready)
+        if changeover.over:
+            self.changeover = None
+
+    def close(self) -> None:
+        """End the processes that compile for this agent; if it learns on, it compiles the rest itself."""
+        if self.changeover is not None:
+            self.changeover.close()
 
     def only_act(self) -> None:
         """Let go of what learning alone needs: this agent is a copy to act with."""
@@ -94,6 +124,8 @@ class Dreamer(Filterer):
 
     def learn_replay(self, rows: Batch) -> Learned:
         """One update on a sampled batch, of the kind that is due."""
+        if self.changeover is not None:
+            self._change_over(self.changeover)
         lesson, carried = self.lesson, self.replay.start == "carried"
         if carried and not self.carried:
             self.carried = self.initial_carry(len(rows["is_first"]))

@@ -236,6 +236,9 @@ class RunConfig:
     fast: Literal["auto", "compile", "shared", "graph", "native", "off"] = "auto"
     """How updates run: compiled (Dreamer; shared: on a GPU others use too), as a GPU graph, by C code on a CPU
     (Dreamer, PPO on vectors; native), plainly, or what suits."""
+    compilers: int | None = None
+    """Processes that compile a Dreamer's updates while those run uncompiled; 0 compiles first, which a run on a GPU
+    needs to be repeated as nearly as it can be; None: as many as suit, 0 on a CPU."""
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,14 @@ class Graphed:
         self.captures[form] = capture
         return capture(inputs)
 
+    def forget(self) -> None:
+        """Run as it is again and be captured anew: the function, or one that it calls, is another now."""
+        if self.captures:
+            torch.cuda.synchronize()  # a graph that still runs needs its memory
+        self.calls.clear()
+        self.captures.clear()
+        self.failed = False
+
     @property
     def _side(self) -> torch.cuda.Stream:
         if self.stream is None:

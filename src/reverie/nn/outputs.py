@@ -160,7 +160,7 @@ class TwoHot(Number):
 
 def cross_entropy(x: Tensor, classes: Tensor, shares: Tensor) -> Tensor:
     """Cross-entropy (...) of logits (..., K) with the shares (..., n) that some classes have."""
-    if x.is_cuda:
+    if x.is_cuda or torch.compiler.is_compiling():
         return -(x.log_softmax(-1).gather(-1, classes) * shares).sum(-1)
     return SparseCrossEntropy.apply(x, classes, shares)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.exceptions import StorageInternalError
@@ -96,6 +97,11 @@ class Sweep:
         """How many trials run at once."""
         return self.plan.arguments.jobs or max(1, len(self.plan.arguments.gpus))
 
+    @property
+    def beside(self) -> dict[str, Any]:
+        """Options of trials that share a machine: they have no processes that compile for them."""
+        return {"run.compilers": 0} if self.jobs > 1 and self.plan.base.run.compilers is None else {}
+
     def run(self) -> None:
         """Run trials until none is left; an interruption has them save and leaves them for later."""
         with self.stop:
@@ -130,7 +136,7 @@ class Sweep:
             if not (folder / "checkpoints/latest.pt").exists():  # nothing to go on from
                 folder = self.plan.folder / f"trial-{number:04d}"
         trial.set_user_attr("folder", folder.name)
-        words = trials.words_of(self.plan.folder / BASE, folder, trial.params)
+        words = trials.words_of(self.plan.folder / BASE, folder, trial.params | self.beside)
         process = trials.start(words, folder, self.plan.arguments.metric, gpus[slot % len(gpus)] if gpus else None)
         self.running.append(Attempt(trial, process, slot))
         settings = ", ".join(f"{name} {shown(value)}" for name, value in trial.params.items())
