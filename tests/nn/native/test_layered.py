@@ -9,6 +9,7 @@ from torch import nn
 
 from reverie.nn.layers import Layers
 from reverie.nn.native.layered import FEW, Layered
+from reverie.nn.native.machine import Unfit
 
 pytestmark = pytest.mark.usefixtures("c_compiler")
 
@@ -114,3 +115,10 @@ def test_copies_run_by_themselves():
         nn.init.zeros_(other[1].weight)
         assert not torch.equal(other(x), layers(x))
     assert layers(x).grad_fn.name() == "DifferentiableBackward"
+
+
+def test_layers_whose_way_back_does_not_fit_are_refused_at_once():
+    """They have 900,000 weights there and twice as many back; a cache holds a million."""
+    layers = nn.Sequential(nn.Linear(1000, 900))
+    with pytest.raises(Unfit, match="its 1,800,000 weights do not fit"):
+        Layered(layers, layers)

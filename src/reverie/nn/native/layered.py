@@ -35,6 +35,7 @@ class Layered:
         program.finish()
         self.back: dict[tuple[bool, bool], LayersBack] = {}
         """Ways back, by whether the gradients of inputs and of weights are asked for."""
+        self.reverse((True, True))  # the largest: that it fits must be known before the way there is gone
 
     def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[nn.Module, str]]:
         """A copy of the module runs by itself."""
