@@ -28,7 +28,7 @@ from reverie.config.options import replaced
 from reverie.config.presets import stacked
 from reverie.config.schema import Config
 from reverie.tools.bench_rows import Fiction
-from reverie.training.threads import keep_freed_memory
+from reverie.training.threads import keep_freed_memory, settled
 
 CASES: dict[str, tuple[list[str], dict[str, Any], int, int]] = {
     "1m": (["dreamer_v3", "1m"], {}, 24, 6),
@@ -131,7 +131,8 @@ def main() -> None:
         if words.sheeprl is not None:
             forms = ("dreamer_v3", "dreamer_v3_5") if case == "1m" else ("dreamer_v3",)
             sides |= {f"sheeprl {form}": theirs(case, form, words.sheeprl, words.threads) for form in forms}
-        found[case] = report(case, measured(sides, words.repeats, words.seconds))
+        with settled():  # as in training
+            found[case] = report(case, measured(sides, words.repeats, words.seconds))
     print(json.dumps({"threads": words.threads, "torch": torch.__version__} | found))
 
 

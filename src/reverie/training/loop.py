@@ -22,6 +22,7 @@ from .evaluate import Evaluator
 from .interrupt import Interrupt
 from .rehearsal import Rehearsal
 from .skips import Skips
+from .threads import settled
 
 ADVICE = "lower --ppo.lr, or take --ppo.normalize_observation True or --ppo.normalize_reward True"
 
@@ -55,7 +56,7 @@ class Run:
     def train(self) -> None:
         """Train until the budget is spent, the goal is reached or someone interrupts; save at the end in any case."""
         self.logger.start(self.counters)
-        with self.stop:
+        with self.stop, settled():
             self.evaluate()  # one that an interruption has left due
             while not self.over():
                 step = self.counters.step
