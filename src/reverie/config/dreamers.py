@@ -222,7 +222,7 @@ TASKS: dict[str, tuple[str, Options]] = {
         NEWEST
         | {
             "task": "dmc_walker_walk", "run.steps": 250_000, "run.eval_every": 25_000, "run.save_every": 25_000,
-            "env.repeat": 2, "env.dmc.observation": "proprio", "envs.count": 4, "replay.ratio": 512.0,
+            "env.repeat": 2, "env.dmc.observation": "proprio", "envs.count": 16, "replay.ratio": 256.0,
             "replay.capacity": 250_000,
         },
     ),
