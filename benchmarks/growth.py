@@ -1,7 +1,7 @@
 """What updates and acting take as one setting grows and the others stay: batch, length, horizon, model, environments.
 
     python benchmarks/growth.py FILE.json [--device cpu|cuda] [--fast graph|compile|off] [--seconds 1]
-    python benchmarks/growth.py FILE.json --draw PICTURE.svg        (needs matplotlib)
+    python benchmarks/growth.py FILE.json --draw PICTURE.svg [--relative]       (needs matplotlib)
 
 On a GPU around `12m` with 64x64 images, on a CPU around `1m` with 24 numbers. Rows are made up; a figure is the median
 of three repeats, and is written down as soon as it is known.
@@ -68,6 +68,7 @@ def config_of(words: argparse.Namespace, settings: dict[str, Any], envs: int, fo
         replay__prefill=0,
         behavior__horizon=settings["horizon"],
         run__fast=words.fast,
+        run__compilers=0,
         run__eval_every=0,
         run__eval_at_end=False,
         log__tensorboard=False,
@@ -128,9 +129,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each point is measured")
     parser.add_argument("--only", nargs="+", default=[*AXES, "middle", "envs"], help="what to vary")
     parser.add_argument("--draw", type=Path, help="draw the file's figures instead")
+    parser.add_argument("--relative", action="store_true", help="draw each curve beside its first point")
     words = parser.parse_args()
     if words.draw:
-        draw(json.loads(words.file.read_text()), words.draw)
+        draw(json.loads(words.file.read_text()), words.draw, words.relative)
         return
     about = {"device": device_name(torch.device(words.device)), "fast": words.fast, "middle": MIDDLE[words.device]}
     found: list[dict[str, Any]] = []
@@ -155,7 +157,7 @@ def series(report: dict[str, Any], name: str) -> tuple[list[float], list[float]]
     return [x for x, _ in pairs], [y for _, y in pairs]
 
 
-def draw(report: dict[str, Any], path: Path) -> None:
+def draw(report: dict[str, Any], path: Path, relative: bool) -> None:
     """A picture for each setting, both axes logarithmic, with a line for what would be proportional."""
     import matplotlib
 
@@ -166,6 +168,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
     figure, axes = plt.subplots(1, len(NAMES), figsize=(2.6 * len(NAMES), 2.7))
     for axis, (name, label) in zip(axes, NAMES.items()):
         xs, ys = series(report, name)
+        ys = [y / ys[0] for y in ys] if relative else ys
         axis.loglog(xs, ys, "o-", color="#0072b2", ms=4)
         away = [ys[-1] * (x / xs[-1]) ** (1 if name == "envs" else -1) for x in xs]
         axis.loglog(xs, away, "--", color="#999999", lw=1)
@@ -174,7 +177,8 @@ def draw(report: dict[str, Any], path: Path) -> None:
         axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
         axis.set_xlabel(label)
-        axis.set_title("steps acted upon a second" if name == "envs" else "updates a second", fontsize=8)
+        what = "steps acted upon" if name == "envs" else "updates"
+        axis.set_title(f"{what} a second{', the first as 1' * relative}", fontsize=8)
         axis.grid(alpha=0.3, which="both")
     title = "{device}, --run.fast {fast}, around {model}, {batch} windows of {length} rows, dreams of {horizon} steps"
     figure.suptitle(title.format(**report, **report["middle"]) + "; dashed: proportional", fontsize=9)
