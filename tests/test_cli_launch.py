@@ -15,6 +15,7 @@ from reverie.commands import learning as commands
 from reverie.config import store
 from reverie.tools.launch import Team
 from reverie.training.folder import in_use
+from waiting import until
 
 OPTIONS = ["--configs", "cartpole_ppo", "debug", "--generators", "2", "--envs.count", "2", "--run.eval_videos", "0"]
 
@@ -78,7 +79,8 @@ def test_evaluations_of_a_follower_reach_mlflow_and_wandb_in_the_run_s_own_runs(
     assert len(list(tmp_path.glob("mlruns/*/*/params"))) == 1
     name = (tmp_path / "wandb_run.txt").read_text().strip()
     stored = list(tmp_path.glob(f"wandb/offline-run-*/run-{name}.wandb"))
-    assert any(b"eval/mean_return" in each.read_bytes() for each in stored)
+    # W&B's own process writes the end of its file a moment after it has said that all is done
+    assert until(lambda: any(b"eval/mean_return" in each.read_bytes() for each in stored))
     assert len(stored) == len(list(tmp_path.glob("wandb/offline-run-*")))
 
 

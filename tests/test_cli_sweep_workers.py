@@ -2,20 +2,13 @@
 
 import json
 import signal
-import time
 
 from required import package
 from reverie.config import store
 from reverie.tools.records import run_folders
+from waiting import until
 
 package("optuna")
-
-
-def until(true, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path, short_trials, sweeping, trials_of):

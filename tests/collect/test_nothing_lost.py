@@ -17,9 +17,9 @@ from reverie.config import store
 from reverie.config.options import replaced
 from reverie.data.episodes import FolderStore
 from reverie.training.folder import in_use
+from waiting import until
 
 LEARNERS, GENERATORS = 5, 4
-PATIENCE = 120
 OPTIONS = {"task": "toy_count", "envs.count": 4, "collect.mode": "process", "collect.generators": 2, "collect.rows": 4,
            "envs.max_restarts": 50, "replay.ratio": 1.0, "run.steps": 10_000_000, "run.eval_every": 0,
            "run.eval_at_end": False, "run.save_every": 40, "store.write": "folder", "log.tensorboard": False,
@@ -66,14 +66,6 @@ def last_step(folder):
 def saved_step(folder):
     path = folder / "checkpoints" / "latest.pt"
     return torch.load(path, weights_only=True)["counters"]["step"] if path.exists() else 0
-
-
-def until(condition):
-    limit = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < limit, "nothing moves any more"
-        time.sleep(0.02)
-    return found
 
 
 def kill_some(folder, learner, chance, reached):

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from reverie.training import compilers as compilers_module
 from reverie.training.compilers import Compilers, mark_of, marked, room, shares, suited
 from reverie.training.compiling import blank
 from reverie.training.opening import layout_of_rows
+from waiting import until
 
 CPU = torch.device("cpu")
 
@@ -34,13 +34,6 @@ def config_of(*presets, **options):
     options = {name.replace("__", "."): value for name, value in options.items()}
     options = {"run.fast": "compile", "run.compilers": 1, "run.threads": 1, "device": "cpu"} | options
     return replaced(stacked([*(presets or ("dreamer_v3",)), "debug"]), {"task": "toy_count"} | options)
-
-
-def until(condition, seconds=60.0):
-    limit = time.monotonic() + seconds
-    while not condition() and time.monotonic() < limit:
-        time.sleep(0.05)
-    return condition()
 
 
 def gone(number):

@@ -9,6 +9,7 @@ from required import package
 from reverie.config.errors import UserError
 from reverie.config.schema import LogConfig
 from reverie.log.sinks.wandb import WandbSink
+from waiting import until
 
 package("wandb")
 
@@ -23,7 +24,8 @@ def test_an_offline_run_is_kept_in_the_folder_and_resumed(tmp_path):
     assert ids[0] == ids[1] == (tmp_path / "wandb_run.txt").read_text().strip()
     stored = list((tmp_path / "wandb").glob(f"offline-run-*/run-{ids[0]}.wandb"))
     assert stored
-    assert any(b"train/loss" in each.read_bytes() for each in stored)
+    # its own process writes the end of a file a moment after it has said that all is done
+    assert until(lambda: any(b"train/loss" in each.read_bytes() for each in stored))
     assert list((tmp_path / "wandb").glob("offline-run-*/files/media/videos/eval/*.gif"))
 
 

@@ -56,7 +56,7 @@ class WandbSink:
         self._run.log({"step": step, **scalars, **media})
 
     def close(self) -> None:
-        """Wait until W&B has everything."""
+        """Wait until W&B's own process has everything; what it writes last may come a moment later."""
         run, self._run = self._run, None
         if run is not None:
             run.finish()
