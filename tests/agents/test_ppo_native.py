@@ -4,6 +4,7 @@ import copy
 import logging
 import pickle
 from dataclasses import replace
+from types import MethodType
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from reverie.agents.ppo import METRICS, PPO
 from reverie.agents.ppo_native import NativeActing, NativeEpochs
 from reverie.config.schema import PPOConfig
 from reverie.envs.form import ActionForm
+from reverie.nn.conv import Trunk
 from reverie.nn.native import program
+from reverie.nn.native.convolved import Convolved
 from reverie.nn.native.machine import NoCompiler
 from small_ppo import ACTIONS, HYBRID, IMAGE, SMALL, VECTOR, agent_of, rollout_of, weights
 
@@ -37,7 +40,7 @@ def pair(config, action=ACTIONS[0], observation=VECTOR):
     return [agent_of(observation, action, config, fast=fast) for fast in ("off", "auto")]
 
 
-def assert_alike(agents, rows) -> None:
+def assert_learn_alike(agents, rows) -> None:
     """What both agents learn from rows is the same."""
     agents[1].generator.set_state(agents[0].generator.get_state())
     plain, native = [agent.learn_rollout(rows) for agent in agents]
@@ -45,6 +48,11 @@ def assert_alike(agents, rows) -> None:
     for name, value in plain.metrics.items():
         torch.testing.assert_close(native.metrics[name], value, rtol=1e-3, atol=1e-4, equal_nan=True, msg=name)
     torch.testing.assert_close(weights(agents[1]), weights(agents[0]), rtol=1e-4, atol=1e-4)
+
+
+def assert_alike(agents, rows) -> None:
+    """The same, by programs for whole epochs."""
+    assert_learn_alike(agents, rows)
     assert isinstance(agents[1].epochs, NativeEpochs) and agents[0].epochs == agents[0]._epochs
 
 
@@ -142,20 +150,32 @@ def test_draws_follow_the_policy():
     torch.testing.assert_close(found["logp"], torch.tensor([0.1, 0.3, 0.6])[found["action"]].log())
 
 
+@pytest.mark.parametrize("observation", [IMAGE, HYBRID], ids=["image", "hybrid"])
+def test_images_go_through_convolutions_in_c(observation, threads):
+    agents = pair(replace(BUSY, minibatch=23), observation=observation)
+    one, two = (rollout_of(agent, observation) for agent in agents)
+    torch.testing.assert_close(two["value"], one["value"], rtol=1e-4, atol=1e-4)
+    assert_learn_alike(agents, one)
+    (trunk,) = agents[1].net.trunks.values()
+    assert isinstance(trunk._maps, Convolved)
+    other = copy.deepcopy(agents[1])
+    other.learn_rollout(one)
+    (copied,) = other.net.trunks.values()
+    assert copied._maps == MethodType(Trunk._maps, copied) and not torch.equal(weights(other), weights(agents[1]))
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"observation": IMAGE}, "programs for vectors alone"),
-        ({"observation": HYBRID}, "programs for vectors alone"),
         ({"action": ActionForm(BOTH).space}, "actions of one kind"),
         ({"config": replace(SMALL, units=1024)}, "do not fit a cache"),
     ],
-    ids=["image", "hybrid", "joint", "large"],
+    ids=["joint", "large"],
 )
 def test_what_has_no_program_is_learned_plainly_and_it_is_said(change, why, caplog):
     agent = agent_of(**change)
     with caplog.at_level(logging.INFO, "reverie"):
-        agent.learn_rollout(rollout_of(agent, change.get("observation", VECTOR)))
+        agent.learn_rollout(rollout_of(agent))
     assert agent.epochs == agent._epochs and why in caplog.text
 
 

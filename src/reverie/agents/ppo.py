@@ -17,6 +17,7 @@ from ..losses import ppo as losses
 from ..losses.returns import lambda_return
 from ..nn import ranks
 from ..nn.graph import Graphed
+from ..nn.native.convolved import Convolved
 from ..nn.native.machine import NoCompiler, Unfit, ours
 from ..nn.optim import FlatAdam, renewed
 from ..nn.precision import in_half
@@ -88,7 +89,12 @@ class PPO(Agent):
         self.native = False
         try:
             ours(self, PPO)
-            self.acting["train"], self.epochs = NativeActing(self), NativeEpochs(self)
+            if self.net.image_keys:
+                ours(self.net, ActorCritic)
+                for trunk in self.net.trunks.values():
+                    trunk._maps = Convolved(trunk)  # type: ignore[assignment,arg-type]
+            else:
+                self.acting["train"], self.epochs = NativeActing(self), NativeEpochs(self)
         except Unfit as reason:
             level = logging.WARNING if isinstance(reason, NoCompiler) else logging.INFO
             LOG.log(level, "PPO runs operation by operation, which is slower: %s", reason)

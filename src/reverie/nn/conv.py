@@ -41,7 +41,7 @@ class Trunk(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], layers: tuple[Layer, ...], features: int, in_half: bool = False) -> None:
         super().__init__()
-        self.in_half = in_half
+        self.in_half, self.shape = in_half, tuple(shape)
         channels = shape[-1]
         self.convs = nn.ModuleList()
         for layer in layers:

@@ -240,5 +240,19 @@ int run(const Op *ops, long count, Manner how, long begin, long end, long worker
     return 0;
 }
 
+typedef struct {
+    const Op *ops;
+    long count;
+    Manner how;
+} Task;
+
+/* The same as one task of a team, see teams.h. */
+int run_task(const void *task, long begin, long end, long worker) {
+    const Task *what = task;
+    return run(what->ops, what->count, what->how, begin, end, worker);
+}
+
+#include "teams.h"
 #include "descent.h"
 #include "epochs.h"
+#include "convolutions.h"

@@ -59,6 +59,12 @@ class Manner(ctypes.Structure):
     _fields_ = [(name, ctypes.c_long) for name in ("width", "steps", "backwards", "most")]
 
 
+class Task(ctypes.Structure):
+    """A program to be run, as machine.c has it."""
+
+    _fields_ = [("ops", ctypes.c_void_p), ("count", ctypes.c_long), ("how", Manner)]
+
+
 @cache
 def machine() -> ctypes.CDLL:
     """The compiled machine; `NoCompiler` where there is none or it fails."""
@@ -70,7 +76,7 @@ def machine() -> ctypes.CDLL:
     found.descend.argtypes = [ctypes.c_void_p]
     found.epoch.argtypes = [ctypes.c_void_p, ctypes.c_long, Manner, ctypes.c_void_p]
     found.collect.argtypes = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long]
-    found.run.argtypes = [ctypes.c_void_p, ctypes.c_long, Manner, *[ctypes.c_long] * 3]
+    found.join.argtypes = [ctypes.c_void_p]
     return found
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import IntEnum, auto
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..layers import BlockLinear, RMSNorm
-from .machine import Manner, Op, Unfit, machine
+from .machine import Manner, Op, Task, Unfit, machine
+from .team import share_out
 
 LANES = 16
 """Columns are laid out in multiples of this, as in machine.h."""
@@ -66,12 +64,6 @@ class Kind(IntEnum):
 
 ACTIVATIONS: tuple[type[nn.Module], ...] = (nn.SiLU, nn.Tanh, nn.ReLU)
 """In the order of machine.c, where 0 is none."""
-
-
-@cache
-def pool(workers: int, process: int) -> ThreadPoolExecutor:
-    """Threads that run C beside Python, in a process: one that was forked from it has none of them."""
-    return ThreadPoolExecutor(workers)
 
 
 class Program:
@@ -226,13 +218,8 @@ class Program:
     def work(self, array: ctypes.Array[Op], workers: int, rows: int, steps: int, backwards: bool = False) -> None:
         """Let workers share the rows."""
         self.library.prepare(array, len(array))
-        share = -(-rows // workers)
-        fixed = (array, len(array), self.manner(share, steps, backwards))
-        calls = [(*fixed, i * share, min((i + 1) * share, rows), i) for i in range(workers)]
-        others = [pool(workers - 1, os.getpid()).submit(self.library.run, *call) for call in calls[1:]]
-        failed = [self.library.run(*calls[0]), *(other.result() for other in others)]
-        if any(failed):
-            raise MemoryError("no memory for a program of layers")
+        manner = self.manner(-(-rows // workers), steps, backwards)
+        share_out("run_task", Task(ctypes.addressof(array), len(array), manner), rows, workers)
 
     def moved(self) -> bool:
         """Whether weights lie elsewhere than when the program was made."""
