@@ -117,17 +117,17 @@ class Returning(Program):
 
     def learn(self, given: dict[str, Tensor], rows: int, steps: int = 1, backwards: bool = False) -> list[Tensor]:
         """Run as `run` does; the gradients of what is learned."""
-        array, workers = self.bound(given, rows, steps), self.workers(rows)
+        array, shares = self.bound(given, rows, steps), self.shares(rows)
         gradients = [torch.empty_like(each) for each in self.learned]
-        room = self.summed(array, gradients, workers)
-        self.work(array, workers, rows, steps, backwards)
+        room = self.summed(array, gradients, shares)
+        self.work(array, shares, rows, steps, backwards)
         if room.numel():
-            self.library.collect(array, len(array), workers)
+            self.library.collect(array, len(array), shares)
         return gradients
 
-    def summed(self, array: ctypes.Array[Op], gradients: list[Tensor], workers: int) -> Tensor:
+    def summed(self, array: ctypes.Array[Op], gradients: list[Tensor], shares: int) -> Tensor:
         """Room for what every worker adds up, which the operations of a run then point at, and at the gradients."""
-        room = torch.zeros(workers, self.room)
+        room = torch.zeros(shares, self.room)
         for number, before in self.sums.items():
             op = array[number]
             op.packed, op.share = room.data_ptr() + 4 * before, self.room

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from ..conv import Trunk
 from .machine import Unfit, machine, ours, plainly
 from .program import LANES
-from .team import share_out
+from .team import SHARES, share_out
 
-LEAST, SHARES = 2, 4
-"""Images in a share at least, and shares for each thread: on a CPU that others use, threads are not equally fast."""
+LEAST = 2
+"""Images in a share."""
 
 
 class Convolution(ctypes.Structure):

@@ -22,14 +22,14 @@ typedef struct {
     long center, active; /* kinds of norms, and of what comes behind them */
     const float *weight, *bias;
     float *packed, *data;
-    float *by_weight, *by_bias; /* gradients of all rows, first added up by each worker in `packed` */
-    long share;                 /* how far apart the sums of workers lie */
+    float *by_weight, *by_bias; /* gradients of all rows, first added up for each share of the rows in `packed` */
+    long share;                 /* how far apart the sums of shares lie */
     const long *sizes;          /* how many classes each of several choices has */
 } Op;
 
 typedef struct {
     float *at; /* the first column of the first row */
-    long width, rows, first, step, worker;
+    long width, rows, first, step, share;
 } Tile;
 
 #include "products.h"
@@ -77,7 +77,7 @@ static void norm(const Op *op, Tile t) {
 static void norm_back(const Op *op, Tile t) {
     const float *weight = op->weight, *bias = op->bias;
     const long k = op->k;
-    float *by_weight = op->packed + t.worker * op->share, *by_bias = by_weight + k;
+    float *by_weight = op->packed + t.share * op->share, *by_bias = by_weight + k;
     Moments found[t.rows];
     for (long r = 0; r < t.rows; r++) found[r] = moments(op, t.at + r * t.width + op->a);
     for (long r = 0; r < t.rows; r++) {
@@ -113,13 +113,13 @@ static void norm_back(const Op *op, Tile t) {
     }
 }
 
-/* What every worker has added up for the scales and biases of a norm. */
-static void unpack_norm(const Op *op, long workers) {
+/* What every share of the rows has added up for the scales and biases of a norm. */
+static void unpack_norm(const Op *op, long shares) {
     for (long i = 0; i < op->k; i++) {
         float scale = 0, bias = 0;
-        for (long w = 0; w < workers; w++) {
-            scale += op->packed[w * op->share + i];
-            bias += op->packed[w * op->share + op->k + i];
+        for (long s = 0; s < shares; s++) {
+            scale += op->packed[s * op->share + i];
+            bias += op->packed[s * op->share + op->k + i];
         }
         op->by_weight[i] = scale;
         if (op->by_bias) op->by_bias[i] = bias;
@@ -207,11 +207,11 @@ void prepare(const Op *ops, long count) {
         if (ops[i].kind == LINEAR && ops[i].until) pack(ops + i);
 }
 
-/* The gradients of weights from what so many workers have added up. */
-void collect(const Op *ops, long count, long workers) {
+/* The gradients of weights from what so many shares of the rows have added up. */
+void collect(const Op *ops, long count, long shares) {
     for (long i = 0; i < count; i++) {
-        if (ops[i].kind == WEIGH) unpack(ops + i, workers);
-        if (ops[i].kind == NORM_BACK && ops[i].by_weight) unpack_norm(ops + i, workers);
+        if (ops[i].kind == WEIGH) unpack(ops + i, shares);
+        if (ops[i].kind == NORM_BACK && ops[i].by_weight) unpack_norm(ops + i, shares);
     }
 }
 
@@ -221,12 +221,12 @@ typedef struct {
 } Manner;
 
 /* Run a program over rows `begin` to `end`, each through all steps; 1 where there is no memory for it. */
-int run(const Op *ops, long count, Manner how, long begin, long end, long worker) {
+int run(const Op *ops, long count, Manner how, long begin, long end, long share) {
     size_t bytes = (size_t)(how.most * how.width + LANES) * sizeof(float);
     float *strip = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!strip) return 1;
     for (long first = begin; first < end; first += how.most) {
-        Tile tile = {strip, how.width, end - first < how.most ? end - first : how.most, first, 0, worker};
+        Tile tile = {strip, how.width, end - first < how.most ? end - first : how.most, first, 0, share};
         if (how.backwards || how.steps > 1 || first == begin) memset(strip, 0, bytes);
         for (long s = 0; s < how.steps; s++) {
             tile.step = how.backwards ? how.steps - 1 - s : s;
@@ -247,9 +247,9 @@ typedef struct {
 } Task;
 
 /* The same as one task of a team, see teams.h. */
-int run_task(const void *task, long begin, long end, long worker) {
+int run_task(const void *task, long begin, long end, long share) {
     const Task *what = task;
-    return run(what->ops, what->count, what->how, begin, end, worker);
+    return run(what->ops, what->count, what->how, begin, end, share);
 }
 
 #include "teams.h"

@@ -13,15 +13,15 @@ static void pack(const Op *op) {
                 }
 }
 
-/* The way back: what every worker has added up in that layout, as the gradients of weights and biases lie. */
-static void unpack(const Op *op, long workers) {
+/* The way back: what every share of the rows has added up in that layout, as the gradients of weights and biases lie. */
+static void unpack(const Op *op, long shares) {
     const float *from = op->packed;
     for (long g = 0; g < op->groups; g++)
         for (long begin = 0; begin < op->n; begin += LANES)
             for (long k = -1; k < op->k; k++, from += LANES)
                 for (long n = begin; n < op->n && n < begin + LANES; n++) {
                     float total = 0;
-                    for (long w = 0; w < workers; w++) total += from[w * op->share + n - begin];
+                    for (long s = 0; s < shares; s++) total += from[s * op->share + n - begin];
                     if (k < 0 && op->by_bias) op->by_bias[g * op->n + n] = total;
                     if (k >= 0 && op->by_weight)
                         op->by_weight[g * op->source_step + k * op->k_stride + n * op->n_stride] = total;
@@ -109,9 +109,9 @@ static void total(const float *by, float *sums, long rows, long width) {
     ((Lane *)sums)[1] = right;
 }
 
-/* a: inputs, b: gradients of outputs; those of weights and biases are added to what this worker has. */
+/* a: inputs, b: gradients of outputs; those of weights and biases are added to what this share of the rows has. */
 static void weigh(const Op *op, Tile t) {
-    float *sums = op->packed + t.worker * op->share;
+    float *sums = op->packed + t.share * op->share;
     for (long g = 0; g < op->groups; g++)
         for (long n = 0; n < op->n; n += LANES, sums += (op->k + 1) * LANES) {
             const float *x = t.at + op->a + g * op->in_step, *by = t.at + op->b + g * op->out_step + n;

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..layers import BlockLinear, RMSNorm
 from .machine import Manner, Op, Task, Unfit, machine
-from .team import share_out
+from .team import SHARES, share_out
 
 LANES = 16
 """Columns are laid out in multiples of this, as in machine.h."""
@@ -209,17 +209,19 @@ class Program:
 
     def run(self, given: dict[str, Tensor], rows: int, steps: int = 1) -> None:
         """Run over all rows, each through all steps; what is given has a shape (steps, rows, n) or (rows, n)."""
-        self.work(self.bound(given, rows, steps), self.workers(rows), rows, steps)
+        self.work(self.bound(given, rows, steps), self.shares(rows), rows, steps)
 
-    def workers(self, rows: int) -> int:
-        """How many threads are worth it for so many rows."""
-        return max(1, min(torch.get_num_threads(), rows // LEAST))
+    def shares(self, rows: int) -> int:
+        """In how many shares threads work at so many rows: more than there are threads, but none of a few rows."""
+        threads = torch.get_num_threads()
+        few, many = min(threads, rows // LEAST), min(SHARES * threads, rows // TILES[1])
+        return max(1, few, many if threads > 1 else 1)
 
-    def work(self, array: ctypes.Array[Op], workers: int, rows: int, steps: int, backwards: bool = False) -> None:
-        """Let workers share the rows."""
+    def work(self, array: ctypes.Array[Op], shares: int, rows: int, steps: int, backwards: bool = False) -> None:
+        """Let threads take shares of the rows."""
         self.library.prepare(array, len(array))
-        manner = self.manner(-(-rows // workers), steps, backwards)
-        share_out("run_task", Task(ctypes.addressof(array), len(array), manner), rows, workers)
+        manner = self.manner(-(-rows // shares), steps, backwards)
+        share_out("run_task", Task(ctypes.addressof(array), len(array), manner), rows, shares)
 
     def moved(self) -> bool:
         """Whether weights lie elsewhere than when the program was made."""

@@ -22,6 +22,8 @@ class Team(ctypes.Structure):
     ]
 
 
+SHARES = 4
+"""For each thread: on a CPU that others use, threads are not equally fast."""
 PROCESS = os.getpid()
 """The process that has loaded this; one that was forked from it has none of its threads."""
 
