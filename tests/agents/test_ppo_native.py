@@ -152,7 +152,8 @@ def test_draws_follow_the_policy():
 
 @pytest.mark.parametrize("observation", [IMAGE, HYBRID], ids=["image", "hybrid"])
 def test_images_go_through_convolutions_in_c(observation, threads):
-    agents = pair(replace(BUSY, minibatch=23), observation=observation)
+    config = replace(BUSY, minibatch=23, precision="float32")
+    agents = [agent_of(observation, config=config, fast=fast) for fast in ("off", "native")]
     one, two = (rollout_of(agent, observation) for agent in agents)
     torch.testing.assert_close(two["value"], one["value"], rtol=1e-4, atol=1e-4)
     assert_learn_alike(agents, one)
@@ -162,6 +163,13 @@ def test_images_go_through_convolutions_in_c(observation, threads):
     other.learn_rollout(one)
     (copied,) = other.net.trunks.values()
     assert copied._maps == MethodType(Trunk._maps, copied) and not torch.equal(weights(other), weights(agents[1]))
+
+
+@pytest.mark.parametrize(("capability", "native"), [("AVX2", True), ("AVX512", False), ("DEFAULT", False)])
+def test_they_do_so_by_themselves_where_that_is_faster(capability, native, monkeypatch):
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
+    assert agent_of(IMAGE).native == native
+    assert agent_of(VECTOR).native and agent_of(IMAGE, fast="native").native
 
 
 @pytest.mark.parametrize(

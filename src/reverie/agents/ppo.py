@@ -17,7 +17,7 @@ from ..losses import ppo as losses
 from ..losses.returns import lambda_return
 from ..nn import ranks
 from ..nn.graph import Graphed
-from ..nn.native.convolved import Convolved
+from ..nn.native.convolved import Convolved, worthwhile
 from ..nn.native.machine import NoCompiler, Unfit, ours
 from ..nn.optim import FlatAdam, renewed
 from ..nn.precision import in_half
@@ -72,7 +72,8 @@ class PPO(Agent):
         self.epochs: Callable[[Batch], Epoch] = self._epochs
         if device.type == "cuda" and fast != "off":
             self._quicken()
-        self.native = device.type == "cpu" and fast in ("auto", "native") and ranks.count() == 1
+        suits = fast == "native" or (fast == "auto" and (worthwhile() or not self.net.image_keys))
+        self.native = device.type == "cpu" and suits and ranks.count() == 1
         """Whether programs are still to be made: whoever plays with what was learned waits for no compiler."""
 
     def _quicken(self) -> None:

@@ -235,7 +235,7 @@ class RunConfig:
     """CPU threads of torch; 0 chooses by the size of the network."""
     fast: Literal["auto", "compile", "shared", "graph", "native", "off"] = "auto"
     """How updates run: compiled (Dreamer; shared: on a GPU others use too), as a GPU graph, by C code on a CPU
-    (Dreamer, PPO on vectors; native), plainly, or what suits."""
+    (Dreamer, PPO; native), plainly, or what suits."""
     compilers: int | None = None
     """Processes that compile a Dreamer's updates while those run uncompiled; 0 compiles first, which a run on a GPU
     needs to be repeated as nearly as it can be; None: as many as suit, 0 on a CPU."""
