@@ -62,14 +62,7 @@ static void patches(const Convolution *c, const float *x, float *y) {
     for (long n = 0; n < c->n; n += LANES, w += (c->lines * c->length + 1) * LANES)
         for (long p = 0; p < c->count; p += ROWS) {
             const long *from = c->from + p, *to = c->to + p;
-            switch (c->count - p) {
-                case 1: patch(1, c, x, from, y + n, to, w); break;
-                case 2: patch(2, c, x, from, y + n, to, w); break;
-                case 3: patch(3, c, x, from, y + n, to, w); break;
-                case 4: patch(4, c, x, from, y + n, to, w); break;
-                case 5: patch(5, c, x, from, y + n, to, w); break;
-                default: patch(ROWS, c, x, from, y + n, to, w);
-            }
+            WITH_ROWS(c->count - p, patch, c, x, from, y + n, to, w)
         }
 }
 
@@ -99,14 +92,7 @@ static void spreads(const Convolution *c, const float *x, const float *g, float 
         for (long p = 0; p < c->count; p += ROWS) {
             const long *from = c->from + p, *to = c->to + p;
             float *at = by + i / c->length * c->apart + i % c->length;
-            switch (c->count - p) {
-                case 1: spread(1, c->n, g, to, at, from, w); break;
-                case 2: spread(2, c->n, g, to, at, from, w); break;
-                case 3: spread(3, c->n, g, to, at, from, w); break;
-                case 4: spread(4, c->n, g, to, at, from, w); break;
-                case 5: spread(5, c->n, g, to, at, from, w); break;
-                default: spread(ROWS, c->n, g, to, at, from, w);
-            }
+            WITH_ROWS(c->count - p, spread, c->n, g, to, at, from, w)
         }
     APART for (long i = 0; i < c->in; i++) by[i] = x[i] <= 0 ? 0 : by[i];
 }
@@ -131,18 +117,6 @@ INLINE void overlap(const int inputs, const float *x, const long *from, const fl
         PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) ((Lane *)(sums + i * LANES))[h] = sum[i][h];
 }
 
-static void overlaps(long inputs, const float *x, const long *from, const float *g, const long *to, long pixels,
-                     float *sums) {
-    switch (inputs) {
-        case 1: overlap(1, x, from, g, to, pixels, sums); break;
-        case 2: overlap(2, x, from, g, to, pixels, sums); break;
-        case 3: overlap(3, x, from, g, to, pixels, sums); break;
-        case 4: overlap(4, x, from, g, to, pixels, sums); break;
-        case 5: overlap(5, x, from, g, to, pixels, sums); break;
-        default: overlap(ROWS, x, from, g, to, pixels, sums);
-    }
-}
-
 /* Gradients of weights and biases by some pixels of an image, added to those of a share. */
 static void weigh_pixels(const Convolution *c, const float *x, const float *g, long first, float *sums) {
     const long pixels = c->count - first < BLOCK ? c->count - first : BLOCK;
@@ -155,7 +129,7 @@ static void weigh_pixels(const Convolution *c, const float *x, const float *g, l
             for (long i = 0, inputs; i < c->length; i += inputs, sums += inputs * LANES) {
                 const long left = c->length - i, groups = (left + ROWS - 1) / ROWS; /* as even as they can be */
                 inputs = (left + groups - 1) / groups;
-                overlaps(inputs, x + line * c->apart + i, from, g + n, to, pixels, sums);
+                WITH_ROWS(inputs, overlap, x + line * c->apart + i, from, g + n, to, pixels, sums)
             }
     }
 }

@@ -15,6 +15,17 @@
 #define MAX(most) PRAGMA(omp simd reduction(max : most))
 #define APART PRAGMA(GCC ivdep) /* before a loop that writes nothing it reads later */
 
+/* Call a function whose first argument is a number of rows that the compiler knows; all that are more count as ROWS. */
+#define WITH_ROWS(count, function, ...) \
+    switch (count) { \
+        case 1: function(1, __VA_ARGS__); break; \
+        case 2: function(2, __VA_ARGS__); break; \
+        case 3: function(3, __VA_ARGS__); break; \
+        case 4: function(4, __VA_ARGS__); break; \
+        case 5: function(5, __VA_ARGS__); break; \
+        default: function(ROWS, __VA_ARGS__); \
+    }
+
 typedef float Lane __attribute__((vector_size(32), aligned(4), may_alias)); /* half of the columns */
 
 INLINE float as_float(int bits) {

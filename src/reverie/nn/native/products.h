@@ -47,14 +47,7 @@ INLINE void product(const int rows, const float *x, float *y, const float *w, lo
 }
 
 static void products(long rows, const float *x, float *y, const float *w, long k, long width, long add) {
-    switch (rows) {
-        case 1: product(1, x, y, w, k, width, add); break;
-        case 2: product(2, x, y, w, k, width, add); break;
-        case 3: product(3, x, y, w, k, width, add); break;
-        case 4: product(4, x, y, w, k, width, add); break;
-        case 5: product(5, x, y, w, k, width, add); break;
-        default: product(ROWS, x, y, w, k, width, add);
-    }
+    WITH_ROWS(rows, product, x, y, w, k, width, add)
 }
 
 /* a: inputs, b: outputs; blocks that share their outputs add up. */
@@ -88,14 +81,7 @@ INLINE void outer(const int inputs, const float *x, const float *by, float *sums
 }
 
 static void outers(long inputs, const float *x, const float *by, float *sums, long rows, long width) {
-    switch (inputs) {
-        case 1: outer(1, x, by, sums, rows, width); break;
-        case 2: outer(2, x, by, sums, rows, width); break;
-        case 3: outer(3, x, by, sums, rows, width); break;
-        case 4: outer(4, x, by, sums, rows, width); break;
-        case 5: outer(5, x, by, sums, rows, width); break;
-        default: outer(ROWS, x, by, sums, rows, width);
-    }
+    WITH_ROWS(inputs, outer, x, by, sums, rows, width)
 }
 
 /* The gradients of 16 outputs, added up over the rows. */
