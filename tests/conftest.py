@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def one_thread():
     """One torch thread per test process: several processes run at once, and small networks gain nothing from more."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request) -> Iterator[int]:
+    """So many torch threads for a test."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

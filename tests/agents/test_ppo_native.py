@@ -27,14 +27,6 @@ BOTH = spaces.Dict({"move": ACTIONS[0], "aim": ACTIONS[2]})
 BUSY = replace(SMALL, entropy=0.02, epochs=3, clip=0.05)
 
 
-@pytest.fixture(params=[1, 2])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 def pair(config, action=ACTIONS[0], observation=VECTOR):
     """Two agents alike, the second of which has programs."""
     return [agent_of(observation, action, config, fast=fast) for fast in ("off", "auto")]
@@ -152,7 +144,8 @@ def test_draws_follow_the_policy():
 
 @pytest.mark.parametrize("observation", [IMAGE, HYBRID], ids=["image", "hybrid"])
 def test_images_go_through_convolutions_in_c(observation, threads):
-    config = replace(BUSY, minibatch=23, precision="float32")
+    # one epoch: in more, what is rounded otherwise may come to lie on the other side of a ReLU
+    config = replace(BUSY, minibatch=23, epochs=1, precision="float32")
     agents = [agent_of(observation, config=config, fast=fast) for fast in ("off", "native")]
     one, two = (rollout_of(agent, observation) for agent in agents)
     torch.testing.assert_close(two["value"], one["value"], rtol=1e-4, atol=1e-4)

@@ -92,8 +92,9 @@ class PPO(Agent):
             ours(self, PPO)
             if self.net.image_keys:
                 ours(self.net, ActorCritic)
-                for trunk in self.net.trunks.values():
-                    trunk._maps = Convolved(trunk)  # type: ignore[assignment,arg-type]
+                trunks = list(self.net.trunks.values())
+                for trunk, convolved in zip(trunks, [Convolved(trunk) for trunk in trunks]):  # type: ignore[arg-type]
+                    trunk._maps = convolved  # type: ignore[assignment]
             else:
                 self.acting["train"], self.epochs = NativeActing(self), NativeEpochs(self)
         except Unfit as reason:

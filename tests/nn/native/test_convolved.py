@@ -22,14 +22,6 @@ CASES = [
 ]
 
 
-@pytest.fixture(params=[1, 2, 3])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 def trunk_of(name, shape) -> Trunk:
     torch.manual_seed(0)
     trunk = Trunk(shape, TRUNKS[name], 8)
@@ -81,14 +73,12 @@ def test_a_pixel_worked_out_by_hand():
     torch.testing.assert_close(weight, (on * 51 / 255).reshape(16, 1, 1, 1).expand(16, 1, 3, 3))
 
 
-def test_whatever_thread_takes_what_the_bits_are_the_same():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
+@pytest.mark.parametrize("threads", [2, 3], indirect=True)
+def test_whatever_thread_takes_what_the_bits_are_the_same(threads):
     trunk = trunk_of("guide", (64, 64, 3))
     image = images_of((64, 64, 3), 33)
     one, two = ([found := Convolved(trunk)(image), *gradients(trunk, found)] for _ in range(2))
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(one, two))
-    torch.set_num_threads(before)
 
 
 def test_numbers_that_are_not_finite_are_not_hidden():
@@ -107,6 +97,27 @@ def test_images_that_lie_otherwise_and_images_of_another_kind():
     torch.testing.assert_close(convolved(image.float()), trunk._maps(image))
     wide = images_of((64, 68, 3), 1)
     assert torch.equal(convolved(wide), trunk._maps(wide))
+    assert Convolved(trunk.to("meta"))(image.to("meta")).is_meta  # and no crash
+    trunk = trunk_of("guide", (64, 64, 3))
+    convolved = Convolved(trunk)
+    trunk.double()
+    with pytest.raises(RuntimeError):
+        convolved(image)
+
+
+def test_what_was_convolved_in_c_can_be_exported():
+    trunk, image = trunk_of("small", (10, 10, 4)), images_of((10, 10, 4), 2)
+    expected = trunk(image)
+    trunk._maps = Convolved(trunk)
+    torch.testing.assert_close(torch.export.export(trunk, (image,)).module()(image), expected)
+
+
+def test_gradients_of_gradients_are_refused():
+    trunk = trunk_of("small", (10, 10, 4))
+    found = Convolved(trunk)(images_of((10, 10, 4), 2))
+    (gradient,) = torch.autograd.grad(found.square().sum(), trunk.convs[0].weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda trunk: pickle.loads(pickle.dumps(trunk))])
@@ -127,10 +138,8 @@ def test_what_there_are_no_convolutions_for():
         Convolved(Trunk((64, 64, 3), TRUNKS["guide"], 8, in_half=True))
 
 
-def test_without_openmp_threads_of_a_pool_do_the_same(monkeypatch):
+@pytest.mark.parametrize("threads", [2], indirect=True)
+def test_without_openmp_threads_of_a_pool_do_the_same(threads, monkeypatch):
     trunk = trunk_of("small", (10, 10, 4))
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
     monkeypatch.setattr(team, "openmp", lambda: None)
     assert_alike(trunk, Convolved(trunk), images_of((10, 10, 4), 9))
-    torch.set_num_threads(before)

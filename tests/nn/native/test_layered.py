@@ -14,14 +14,6 @@ from reverie.nn.native.machine import Unfit
 pytestmark = pytest.mark.usefixtures("c_compiler")
 
 
-@pytest.fixture(params=[1, 2])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 def made(norm, last):
     torch.manual_seed(0)
     ends = [nn.Linear(24, 5)] if last else []

@@ -126,7 +126,7 @@ class Returning(Program):
         return gradients
 
     def summed(self, array: ctypes.Array[Op], gradients: list[Tensor], shares: int) -> Tensor:
-        """Room for what every worker adds up, which the operations of a run then point at, and at the gradients."""
+        """Room for what every share adds up, which the operations of a run then point at, and at the gradients."""
         room = torch.zeros(shares, self.room)
         for number, before in self.sums.items():
             op = array[number]

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ..conv import Trunk
 from .machine import Unfit, machine, ours, plainly
 from .program import LANES
-from .team import SHARES, share_out
+from .team import share_out, shares_of
 
 LEAST = 2
 """Images in a share."""
@@ -42,7 +43,7 @@ class Images(ctypes.Structure):
     ]
 
 
-class Layer:
+class Geometry:
     """What is known of a convolution before there are weights and images: where its numbers lie."""
 
     def __init__(self, conv: nn.Conv2d, size: tuple[int, int], beyond: int) -> None:
@@ -93,7 +94,7 @@ def crossed(rows: Tensor, columns: Tensor, line: int, size: int) -> Tensor:
 
 
 def worthwhile() -> bool:
-    """Whether these convolutions are faster than torch's: not where torch has wider vectors, or bfloat16."""
+    """Whether these convolutions are faster than torch's: not where torch has wider vectors."""
     return torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
@@ -107,11 +108,11 @@ class Convolved:
         machine()
         self.trunk = trunk
         self.convs = [conv for conv in trunk.convs if isinstance(conv, nn.Conv2d)]
-        self.layers: list[Layer] = []
+        self.layers: list[Geometry] = []
         size: Sequence[int] = trunk.shape[:2]
         for number, conv in enumerate(self.convs, 1):
             beyond = int(self.convs[number].padding[0]) if number < len(self.convs) else 0
-            self.layers.append(Layer(conv, (size[0], size[1]), beyond))
+            self.layers.append(Geometry(conv, (size[0], size[1]), beyond))
             size = self.layers[-1].size
 
     def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[Trunk, str]]:
@@ -120,9 +121,11 @@ class Convolved:
 
     def __call__(self, image: Tensor, kind: torch.dtype = torch.float32) -> Tensor:
         """What the last layer finds (B, h * w * n) in images (B, h, w, c)."""
-        if image.dtype != torch.uint8 or image.shape[1:] != self.trunk.shape or kind != torch.float32:
-            return Trunk._maps(self.trunk, image, kind)
         first, *rest = self.convs
+        known = image.dtype == torch.uint8 and image.device.type == "cpu" and image.shape[1:] == self.trunk.shape
+        floats = kind == first.weight.dtype == torch.float32
+        if not (known and floats) or torch.compiler.is_compiling():
+            return Trunk._maps(self.trunk, image, kind)
         weights = [first.weight / 255, *(conv.weight for conv in rest)]  # images go from 0 to 255
         flat = [weight.permute(0, 2, 3, 1).flatten(1) for weight in weights]
         found: Tensor = Differentiable.apply(self, image.contiguous(), *flat, *(conv.bias for conv in self.convs))
@@ -135,14 +138,14 @@ class Convolved:
         array = self._described(values)
         for each, numbers in zip(array, packed):
             each.there = numbers.data_ptr()
-        share_out("convolve", self._task(image, array), len(image), self._shares(image))
+        share_out("convolve", self._task(image, array), len(image), shares_of(len(image), LEAST))
         return values
 
     def back(
         self, image: Tensor, values: Sequence[Tensor], goal: Tensor, weights: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Gradients of weights and of biases, from those of what the last layer has found."""
-        shares = self._shares(image)
+        shares = shares_of(len(image), LEAST)
         sums = [torch.zeros(shares, layer.n * (1 + layer.taken)) for layer in self.layers]
         packed = [None, *(layer.packed_back(weight) for layer, weight in zip(self.layers[1:], weights[1:]))]
         array = self._described(values)
@@ -165,10 +168,6 @@ class Convolved:
             begin=first.padding * (first.apart + channels), layers=ctypes.addressof(array), count=len(array),
         )  # fmt: skip
 
-    def _shares(self, image: Tensor) -> int:
-        threads = torch.get_num_threads()
-        return max(1, min(SHARES * threads if threads > 1 else 1, len(image) // LEAST))
-
 
 class Differentiable(torch.autograd.Function):
     """Convolutions whose gradients are worked out in C, too; images have none."""
@@ -183,6 +182,7 @@ class Differentiable(torch.autograd.Function):
         return values[-1]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, goal: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of weights and biases."""
         image, *saved = ctx.saved_tensors

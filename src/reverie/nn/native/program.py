@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..layers import BlockLinear, RMSNorm
 from .machine import Manner, Op, Task, Unfit, machine
-from .team import SHARES, share_out
+from .team import share_out, shares_of
 
 LANES = 16
 """Columns are laid out in multiples of this, as in machine.h."""
@@ -213,9 +213,7 @@ class Program:
 
     def shares(self, rows: int) -> int:
         """In how many shares threads work at so many rows: more than there are threads, but none of a few rows."""
-        threads = torch.get_num_threads()
-        few, many = min(threads, rows // LEAST), min(SHARES * threads, rows // TILES[1])
-        return max(1, few, many if threads > 1 else 1)
+        return max(1, min(torch.get_num_threads(), rows // LEAST), shares_of(rows, TILES[1]))
 
     def work(self, array: ctypes.Array[Op], shares: int, rows: int, steps: int, backwards: bool = False) -> None:
         """Let threads take shares of the rows."""
@@ -228,7 +226,7 @@ class Program:
         return any(each.data_ptr() != place for each, place in self.places.items())
 
     def manner(self, rows: int, steps: int = 1, backwards: bool = False) -> Manner:
-        """How a worker runs the program over so many rows."""
+        """How a share of so many rows goes through the program."""
         tile = min(rows, max(TILES[0], min(TILES[1], CACHE // (4 * self.width) // 6 * 6)))
         return Manner(self.width, steps, int(backwards), tile)
 

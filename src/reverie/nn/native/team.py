@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 
 import torch
@@ -28,6 +28,12 @@ PROCESS = os.getpid()
 """The process that has loaded this; one that was forked from it has none of its threads."""
 
 
+def shares_of(rows: int, least: int) -> int:
+    """In how many shares threads work at so many rows, of at least so many each."""
+    threads = torch.get_num_threads()
+    return max(1, min(SHARES * threads, rows // least)) if threads > 1 else 1
+
+
 def share_out(work: str, task: ctypes.Structure, rows: int, shares: int) -> None:
     """Let threads work at so many shares of the rows of a task, by the machine's function of that name.
 
@@ -35,13 +41,14 @@ def share_out(work: str, task: ctypes.Structure, rows: int, shares: int) -> None
     """
     function = ctypes.cast(getattr(machine(), work), ctypes.c_void_p).value
     team = Team(function, ctypes.addressof(task), rows, -(-rows // shares))
-    threads = min(shares, torch.get_num_threads())
-    if threads == 1:
+    threads = torch.get_num_threads()
+    if min(shares, threads) == 1:
         machine().join(ctypes.byref(team))
     elif (parallel := openmp()) is not None and os.getpid() == PROCESS:
+        # all of them, though some may find nothing to do: OpenMP ends those that are not asked, and torch starts others
         parallel(ctypes.cast(machine().join, ctypes.c_void_p), ctypes.byref(team), threads, 0)
     else:
-        with_pool(team, threads)
+        with_pool(team, min(shares, threads))
     if team.failed:
         raise MemoryError("no memory for a program of layers")
 
@@ -64,9 +71,10 @@ def openmp() -> Callable[..., None] | None:
 def with_pool(team: Team, threads: int) -> None:
     """Let threads of our own join a team."""
     others = [pool(threads - 1, os.getpid()).submit(machine().join, ctypes.byref(team)) for _ in range(threads - 1)]
-    machine().join(ctypes.byref(team))
-    for other in others:
-        other.result()
+    try:
+        machine().join(ctypes.byref(team))
+    finally:  # they work with what an interruption would let go
+        wait(others)
 
 
 @cache
