@@ -69,13 +69,14 @@ def saved_step(folder):
 
 
 def kill_some(folder, learner, chance, reached):
-    """Kill generators of a learner, each when rows come again after the one before; then wait for a save."""
+    """Kill generators of a learner, each when another has taken the place of the one before; then wait for a save."""
     until(lambda: in_use(folder) and generators(learner.pid) and last_step(folder) > reached)
     assert saved_step(folder) >= reached  # it went on, and did not begin anew
     for _ in range(GENERATORS):
         victim = chance.choice(until(lambda: generators(learner.pid)))
         time.sleep(chance.random() * 0.2)
         os.kill(victim, signal.SIGKILL)
+        until(lambda victim=victim: victim not in generators(learner.pid))  # a dead one stays until the learner sees it
         step = last_step(folder)
         until(lambda step=step: last_step(folder) > step + 32)  # more than lay ready
     latest = folder / "checkpoints" / "latest.pt"
