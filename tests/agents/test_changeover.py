@@ -40,15 +40,17 @@ class Crew:
 
 @pytest.fixture(autouse=True)
 def traced(monkeypatch):
-    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    """Traced as for a GPU and no more, which is enough to see what is compiled."""
+    monkeypatch.setattr(compiled, "BACKEND", "eager")
     torch._dynamo.reset()
 
 
 def agent_of(compilers, fast="compile", observation=VECTOR, **options):
     torch.manual_seed(0)
     options = {
-        "run.fast": fast, "run.compilers": compilers, "replay.batch": 2, "replay.length": 5, "optim.model.warmup": 0,
-        "optim.model.lr": 1e-2, **{name.replace("__", "."): value for name, value in options.items()},
+        "run.fast": fast, "run.compilers": compilers, "replay.batch": 2, "replay.length": 3, "behavior.horizon": 2,
+        "optim.model.warmup": 0, "optim.model.lr": 1e-2,
+        **{name.replace("__", "."): value for name, value in options.items()},
     }  # fmt: skip
     config = replaced(stacked(["dreamer_v3", "debug"]), options)
     return Dreamer(observation, spaces.Discrete(3), config, torch.device("cpu"))
@@ -78,7 +80,8 @@ def alike(agent, other):
     assert torch.equal(agent.generator.get_state(), other.generator.get_state())
 
 
-def test_functions_change_one_after_the_other_and_learning_goes_on_as_without(caplog):
+def test_functions_change_one_after_the_other_and_learning_goes_on_as_without(caplog, monkeypatch):
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
     plain, agent, crew = agent_of(0, "off"), agent_of(2), Crew()
     agent.changeover.begin(crew)
     rows = rows_of(plain)

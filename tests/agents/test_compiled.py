@@ -39,21 +39,22 @@ def agent_of(preset, action, observation, fast):
         "optim.model.warmup": 0,
         "optim.model.lr": 1e-2,
         "replay.batch": 2,
-        "replay.length": 5,
+        "replay.length": 3,
+        "behavior.horizon": 2,
     }
     return Dreamer(observation, action, replaced(stacked([preset, "debug"]), options), torch.device("cpu"))
 
 
 def rows_of(agent, observation):
-    """Rows (2, 6) the agent has acted upon, with an end and a beginning in the middle."""
+    """Rows (2, 4) the agent has acted upon, with an end and a beginning in the middle."""
     rng = np.random.default_rng(0)
-    length = 5 + int(agent.replay.start == "stored")
+    length = 3 + int(agent.replay.start == "stored")
     rows = {"reward": torch.from_numpy(rng.normal(size=(2, length)).astype(np.float32))}
     for key, space in observation.items():
         made = rng.integers(0, 256, (2, length, *space.shape)) if key == "image" else rng.normal(size=(2, length, 3))
         rows[key] = torch.from_numpy(made.astype(space.dtype))
     rows |= {key: torch.zeros(2, length, dtype=torch.bool) for key in ("is_first", "is_last", "is_terminal")}
-    rows["is_last"][0, 2] = rows["is_terminal"][0, 2] = rows["is_first"][0, 3] = True
+    rows["is_last"][0, 1] = rows["is_terminal"][0, 1] = rows["is_first"][0, 2] = True
     carry, columns = agent.initial_carry(2), []
     for t in range(length):
         added, carry = agent.act({key: x[:, t] for key, x in rows.items()}, carry, "train")

@@ -19,7 +19,7 @@ def agent_of(preset, space, fast):
     torch.manual_seed(0)
     options = {
         "run.fast": fast, "replay.prefill": 0, "optim.joint": True, "optim.model.warmup": 0, "world.bins": 15,
-        "explore.fit": 1,
+        "explore.fit": 1, "behavior.horizon": 2,
     }  # fmt: skip
     config = replaced(stacked([preset, "plan2explore", "debug"]), options)
     return Plan2Explore(OBSERVATION, space, config, torch.device("cpu"))
@@ -28,13 +28,13 @@ def agent_of(preset, space, fast):
 def rows_of(agent):
     rng = np.random.default_rng(0)
     rows = {
-        "vector": torch.from_numpy(rng.normal(size=(2, 5, 3)).astype(np.float32)),
-        "reward": torch.from_numpy(rng.normal(size=(2, 5)).astype(np.float32)),
+        "vector": torch.from_numpy(rng.normal(size=(2, 3, 3)).astype(np.float32)),
+        "reward": torch.from_numpy(rng.normal(size=(2, 3)).astype(np.float32)),
     }
-    rows |= {key: torch.zeros(2, 5, dtype=torch.bool) for key in ("is_first", "is_last", "is_terminal")}
-    rows["is_last"][0, 2] = rows["is_terminal"][0, 2] = rows["is_first"][0, 3] = True
+    rows |= {key: torch.zeros(2, 3, dtype=torch.bool) for key in ("is_first", "is_last", "is_terminal")}
+    rows["is_last"][0, 1] = rows["is_terminal"][0, 1] = rows["is_first"][0, 2] = True
     carry, columns = agent.initial_carry(2), []
-    for t in range(5):
+    for t in range(3):
         added, carry = agent.act({key: x[:, t] for key, x in rows.items()}, carry, "train")
         columns.append(added)
     return rows | {key: torch.stack([column[key] for column in columns], 1) for key in columns[0]}
