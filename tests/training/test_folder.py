@@ -1,10 +1,12 @@
 """Run folders: nothing is overwritten, nothing is shared."""
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 
 import pytest
@@ -15,7 +17,7 @@ from reverie.config.options import replaced
 from reverie.config.presets import stacked
 from reverie.data.counters import Counters
 from reverie.log.disk import writing
-from reverie.training.folder import Lock, prepare, withdrawn
+from reverie.training.folder import LOCK, Lock, in_use, prepare, withdrawn
 
 
 def config_in(path, **options):
@@ -138,3 +140,14 @@ time.sleep(60)
         owner.wait()
         with Lock(tmp_path):
             pass
+
+
+def test_whoever_looks_whether_a_folder_is_in_use_keeps_no_run_from_it(tmp_path):
+    with open(tmp_path / LOCK, "w") as look:
+        fcntl.flock(look, fcntl.LOCK_SH)  # what `in_use` has for a moment
+        ends = threading.Timer(0.3, fcntl.flock, (look, fcntl.LOCK_UN))
+        ends.start()
+        with Lock(tmp_path):
+            assert in_use(tmp_path)
+        ends.join()
+    assert not in_use(tmp_path)

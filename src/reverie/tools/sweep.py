@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from optuna.trial import Trial
 
 from ..config import space as spaces
 from ..config.errors import UserError
-from ..training.folder import LOCK
+from ..training.folder import in_use
 from ..training.interrupt import Interrupt
 from . import trial as trials
 from .groups import shown, shown_score
@@ -213,15 +212,3 @@ def wait_for(folder: Path) -> None:
     deadline = time.monotonic() + PATIENCE
     while in_use(folder) and time.monotonic() < deadline:
         time.sleep(POLL)
-
-
-def in_use(folder: Path) -> bool:
-    """Whether a process holds the folder of a run."""
-    if not (folder / LOCK).exists():
-        return False
-    with open(folder / LOCK) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False

@@ -22,6 +22,8 @@ from ..nn import ranks
 from . import checkpoint
 
 LOCK = "run.lock"
+LOOK = 0.001
+"""Seconds until a lock is tried again that others share to look at it."""
 SHOWN = 10
 """How many differences of two configurations are told at most."""
 BEGUN = (store.NAME, "metrics.jsonl", "events.*")
@@ -108,6 +110,22 @@ def in_use(folder: Path) -> bool:
     return False
 
 
+def _taken(file: TextIO) -> bool:
+    """Whether a file is locked for us now. Those who but look share it for a moment: they are waited for."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            pass
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused where someone has it for himself
+        except BlockingIOError:
+            return False
+        fcntl.flock(file, fcntl.LOCK_UN)
+        time.sleep(LOOK)
+
+
 class Lock:
     """Held while a run uses its folder; the system lets go of it when the process ends, however it ends."""
 
@@ -121,15 +139,11 @@ class Lock:
             self.file = open(self.path, "a+")
         except OSError as error:
             raise UserError(f"cannot write into {self.path.parent}: {error.strerror}") from error
-        try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(self.file):
             self.file.seek(0)
             owner = self.file.read().strip() or "another process"
             self.file.close()
-            raise UserError(
-                f"{self.path.parent} is in use by process {owner}: stop it or use another --logdir"
-            ) from None
+            raise UserError(f"{self.path.parent} is in use by process {owner}: stop it or use another --logdir")
         self.file.truncate(0)
         self.file.write(str(os.getpid()))
         self.file.flush()
