@@ -91,9 +91,9 @@ class Team:
     def lead(self, learner: Sequence[str], evaluator: Sequence[str], at_work: Callable[[], bool]) -> int:
         """Run both to their end, the evaluator from when the learner is at work; the status of what failed, or 0."""
         with self._interruptible():
-            self.members.append(Member("learner", learner, self.say))
+            self._start("learner", learner)
             if self._first_gone(at_work) is None and evaluator:
-                self.members.append(Member("evaluator", evaluator, self.say))
+                self._start("evaluator", evaluator)
             gone = self._first_gone()
             assert gone is not None
             # an evaluator that is content before the learner is done has seen its goal reached
@@ -105,6 +105,12 @@ class Team:
                 each.join(None if finished or each is self.members[0] else PATIENCE)
         code = self.members[0].process.returncode or (0 if self.interrupted else gone.process.returncode)
         return 128 - code if code < 0 else code
+
+    def _start(self, name: str, words: Sequence[str]) -> None:
+        member = Member(name, words, self.say)
+        self.members.append(member)
+        if self.interrupted and member.running:  # perhaps before it was one of us
+            member.process.send_signal(signal.SIGINT)
 
     def _first_gone(self, enough: Callable[[], bool] = lambda: False) -> Member | None:
         """The first process that has ended; None if it is enough before."""
