@@ -9,11 +9,13 @@ from reverie.training.folder import Lock
 
 
 def put(folder, step, age=0.0):
-    """Put down a candidate, as if so many seconds ago."""
+    """Put down a candidate, as if so many seconds ago, and later than those of earlier steps."""
     path = folder / checkpoint.FOLDER / "candidate.pt"
     checkpoint.save(path, {"counters": {"step": step}})
-    now = path.stat().st_mtime
-    os.utime(path, (now - age, now - age))
+    then = (
+        path.stat().st_mtime - age + step / 100
+    )  # the clock of a file system may stand still for as long as this takes
+    os.utime(path, (then, then))
 
 
 def steps(found):

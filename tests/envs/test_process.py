@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
 import cloudpickle
 import numpy as np
@@ -13,9 +14,11 @@ import pytest
 
 from reverie.config.errors import UserError
 from reverie.config.schema import EnvConfig, EnvsConfig
-from reverie.envs import toy
+from reverie.envs import crew, toy
 from reverie.envs.process import ProcessVector, shares
 from reverie.envs.wrappers import standard
+from running import alive
+from waiting import until
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import a test module in every import mode
 
@@ -45,7 +48,7 @@ class Hostile(toy.Count):
 class Hangs(toy.Count):
     def step(self, action):
         if action == 1 and self.steps == 3:
-            time.sleep(60)
+            time.sleep(600)
         return super().step(action)
 
 
@@ -113,14 +116,16 @@ def test_a_slot_between_episodes_begins_one_when_its_worker_is_replaced():
 
 
 def test_a_hanging_environment_is_replaced(caplog):
-    vector = make_vector(Hangs, timeout=0.5)
+    vector = make_vector(Hangs)
     vector.reset()
     steps_of(vector, 3)
+    hanging = vector.crews[1]
+    hanging.settings = replace(hanging.settings, timeout=2.0)  # only now: a busy machine may take longer than that
     begin = time.monotonic()
     *_, truncated, infos = vector.step(np.array([0, 0, 1, 0]))
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 50
     assert truncated.tolist() == infos["broken"].tolist() == [False, False, True, True]
-    assert "environment 2" in caplog.text and "did not answer within 0.5 s" in caplog.text
+    assert "environment 2" in caplog.text and "did not answer within 2 s" in caplog.text
     vector.close()
 
 
@@ -172,22 +177,23 @@ def test_different_spaces_are_refused():
         ProcessVector([lambda: form(toy.Count()), lambda: form(toy.Timeout())], 0, EnvsConfig())
 
 
-def test_closing_is_quick_and_can_be_repeated():
+def test_workers_end_by_themselves_when_closed_which_can_be_repeated(monkeypatch):
+    monkeypatch.setattr(crew, "CLOSING", 100.0)  # when they would be killed
     vector = make_vector(Hangs)
     vector.reset()
-    pids = [crew.process.pid for crew in vector.crews]
+    pids = [each.process.pid for each in vector.crews]
     begin = time.monotonic()
     vector.close()
     vector.close()
-    assert time.monotonic() - begin < 1.5
-    assert not any(alive(pid) for pid in pids)
+    assert time.monotonic() - begin < 50
+    assert not any(map(alive, pids))
 
 
 def test_workers_ignore_an_interrupt():
     vector = make_vector(toy.Count)
     vector.reset()
-    for crew in vector.crews:
-        os.kill(crew.process.pid, signal.SIGINT)
+    for each in vector.crews:
+        os.kill(each.process.pid, signal.SIGINT)
     *_, infos = steps_of(vector, 1)[0]
     assert not infos["broken"].any()
     vector.close()
@@ -226,15 +232,4 @@ def test_workers_never_outlive_their_parent_and_leave_nothing(end, tmp_path):
     assert done.stderr == ""
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2
-    deadline = time.monotonic() + 5
-    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(alive(pid) for pid in pids)
-
-
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert until(lambda: not any(map(alive, pids)))

@@ -5,9 +5,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -25,6 +25,7 @@ from reverie.training import compilers as compilers_module
 from reverie.training.compilers import Compilers, mark_of, marked, room, shares, suited
 from reverie.training.compiling import blank
 from reverie.training.opening import layout_of_rows
+from running import alive
 from waiting import until
 
 CPU = torch.device("cpu")
@@ -34,15 +35,6 @@ def config_of(*presets, **options):
     options = {name.replace("__", "."): value for name, value in options.items()}
     options = {"run.fast": "compile", "run.compilers": 1, "run.threads": 1, "device": "cpu"} | options
     return replaced(stacked([*(presets or ("dreamer_v3",)), "debug"]), {"task": "toy_count"} | options)
-
-
-def gone(number):
-    """Whether a process has ended, though nobody may have asked how."""
-    stat = Path(f"/proc/{number}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def orders(compilers, names, config, make=None):
@@ -56,6 +48,7 @@ def orders(compilers, names, config, make=None):
 
 
 REFUSED = partial(open, "/no/such/file")
+ENDLESS = partial(time.sleep, 600)
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
@@ -128,7 +121,7 @@ def test_functions_are_found_in_the_cache_that_a_process_has_filled(monkeypatch,
 def test_a_process_that_is_lost_is_reported(how, monkeypatch):
     monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
     with closing(Compilers(1)) as compilers:
-        orders(compilers, {"encoded"}, config_of(), REFUSED)
+        orders(compilers, {"encoded"}, config_of(), REFUSED if how == "fails" else ENDLESS)
         if how == "is killed":
             compilers.processes[0].kill()
         assert until(lambda: not compilers.finished() and compilers.trouble())
@@ -161,11 +154,11 @@ def test_they_end_with_the_learner_however_it_ends(number):
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     helper = int(learner.stdout.readline())
-    assert not gone(helper)
+    assert alive(helper)
     os.kill(learner.pid, number)
     learner.wait()
     learner.stdout.close()
-    assert until(lambda: gone(helper))
+    assert until(lambda: not alive(helper))
 
 
 @pytest.mark.parametrize(

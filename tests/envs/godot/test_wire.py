@@ -11,7 +11,7 @@ from reverie.envs.godot.wire import Wire
 def pair():
     """Our end of a connection and the game's socket."""
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as game:
-        wire = Wire(listener.accept()[0], 0.3)
+        wire = Wire(listener.accept()[0], 60.0)
         yield wire, game
         wire.close()
 
@@ -35,8 +35,10 @@ def test_messages_may_come_in_pieces_and_together(pair):
 
 def test_silence_an_end_and_another_kind_are_errors(pair):
     wire, game = pair
+    wire.connection.settimeout(0.3)
     with pytest.raises(TimeoutError):
         wire.receive("step")
+    wire.connection.settimeout(60.0)
     game.sendall(b'\x10\x00\x00\x00{"type":"reset"}')
     with pytest.raises(ConnectionError, match="sent 'reset' where 'step' was due"):
         wire.receive("step")
