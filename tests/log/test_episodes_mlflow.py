@@ -12,6 +12,7 @@ import urllib.request
 import numpy as np
 import pytest
 
+from ports import free_port
 from required import package
 from reverie.config.errors import UserError
 from reverie.data.episode_file import Titles
@@ -23,12 +24,6 @@ from reverie.log.sinks import mlflow
 
 for name in ("mlflow", "flask", "sqlalchemy"):  # a server needs the whole of MLflow
     package(name)
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def answers(uri):
@@ -168,9 +163,11 @@ def test_an_upload_that_breaks_off_is_no_episode(server, client, run_id, tmp_pat
     data, name = store._fetched(whole), str(Titles()(episode(300, 7.0)))
     root = client.get_run(run_id).info.artifact_uri.removeprefix("mlflow-artifacts:")
     head = f"PUT /api/2.0/mlflow-artifacts/artifacts{root}/episodes/{name} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    with socket.create_connection(("127.0.0.1", int(server.rsplit(":")[-1]))) as sender:  # as if killed half-way
+    with socket.create_connection(("127.0.0.1", int(server.rsplit(":")[-1])), timeout=60) as sender:
         sender.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data[: len(data) // 2])
-    time.sleep(0.5)
+        sender.shutdown(socket.SHUT_WR)  # as if killed half-way
+        while sender.recv(4096):  # until the server is done with it
+            pass
     found = {each: store.read(each) for each in store.names()}
     assert found[whole] is not None and set(found) <= {whole, name}
     assert store.damaged == sorted(set(found) - {whole}) and store.names() == [whole]

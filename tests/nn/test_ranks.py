@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -100,9 +99,9 @@ def learn_half(rank, port, folder):
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    from ports import free_port  # the processes that run this file alone would not find it
+
+    port = free_port()
     commands = [[sys.executable, __file__, str(rank), str(port), str(folder)] for rank in range(2)]
     started = [subprocess.Popen(command) for command in commands]
     assert [process.wait(timeout=300) for process in started] == [0, 0]

@@ -152,9 +152,11 @@ def test_the_mouse_will_do(browser, visit):
 
 def test_beside_the_truth_there_are_three_pictures_and_the_episode_ends(browser, visit):
     visit("toy_catch")
+    browser.execute_script("document.getElementById('speed').value = 1")  # so that it does not end while we look
     click(browser, "beside")
     until(browser, lambda: captions(browser) == ["dreamt", "truth", "difference"])
     assert colours(browser, "figure.truth canvas") == 3  # black, white and the ball
+    browser.execute_script("document.getElementById('speed').value = 12")
     until(browser, lambda: "real episode has ended" in browser.find_element("id", "message").text)
     until(browser, lambda: captions(browser) == ["dreamt", "truth, where it ended", "difference, where it ended"])
     follow(browser)
@@ -169,9 +171,9 @@ def test_pause_and_speed(browser, visit):
     follow(browser)
     click(browser, "pause")
     until(browser, lambda: still(browser))
-    before = number(browser, "steps")
-    browser.execute_script(
+    before = browser.execute_script(
         "const s = document.getElementById('speed'); s.value = 4; s.oninput(); times = [performance.now()];"
+        "return Number(document.getElementById('steps').textContent);"
     )
     ActionChains(browser).send_keys("p").perform()
     until(browser, lambda: number(browser, "steps") >= before + 8)

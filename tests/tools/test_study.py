@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from reverie.config.errors import UserError  # noqa: E402
 from reverie.config.space import Dimension  # noqa: E402
 from reverie.tools.storage import open_storage, shown  # noqa: E402
 from reverie.tools.study import ATTEMPTS, SILENCE, Chooser, Search, living  # noqa: E402
+from waiting import until  # noqa: E402
 
 SPACE = {"a": Dimension(0.0, 1.0), "b": Dimension(choices=(1, 2, 3)), "c": Dimension(1, 8, log=True, whole=True)}
 POINTS = tuple({"a": a / 10, "b": 1 + a % 3, "c": 1} for a in range(10))
@@ -47,21 +47,14 @@ def postgresql():
     folder = Path(tempfile.mkdtemp(prefix="reverie-postgresql-"))
     if user:
         shutil.chown(folder, user)
-    with socket.socket() as free:  # the server takes no port 0
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     programs = Path(initdb).resolve().parent
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "user": user, "cwd": folder}
     subprocess.run([initdb, "-D", folder / "data", "-U", "tester", "-A", "trust", "--no-sync"], check=True, **quiet)
-    words = ["-D", folder / "data", "-k", folder, "-p", str(port), "-h", "127.0.0.1", "-F"]
+    words = ["-D", folder / "data", "-k", folder, "-h", "", "-F"]  # a socket in the folder alone: ports may be taken
     server = subprocess.Popen([programs / "postgres", *words], **quiet)
     try:
-        address = f"postgresql+psycopg://tester@127.0.0.1:{port}/postgres"
-        for _ in range(100):
-            if subprocess.run([programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)], **quiet).returncode == 0:
-                break
-            time.sleep(0.1)
-        yield address
+        until(lambda: subprocess.run([programs / "pg_isready", "-h", folder], **quiet).returncode == 0)
+        yield f"postgresql+psycopg://tester@/postgres?host={folder}"
     finally:
         server.send_signal(signal.SIGINT)  # which does not wait for clients
         server.wait(30)
