@@ -59,7 +59,7 @@ def test_trials_are_ordinary_runs(searched, call, tmp_path, trials_of):
 
 def test_a_finished_search_takes_more_trials(searched, sweeping, trials_of):
     folder, _ = searched
-    printed, _ = sweeping("--resume", "--logdir", str(folder), "--trials", "5").communicate(timeout=100)
+    printed, _ = sweeping("--resume", "--logdir", str(folder), "--trials", "5").communicate(timeout=200)
     assert "trial 4 ends" in printed and "trial 3" not in printed.partition("\n\n")[0]
     assert len(trials_of(folder)) == 5
     plan.keep_trials(plan.resumed({"trials": 3}, {"logdir": str(folder)}))

@@ -1,7 +1,9 @@
 """Sweeps that are interrupted or killed and go on, and several workers on one study."""
 
 import json
+import os
 import signal
+from pathlib import Path
 
 from required import package
 from reverie.config import store
@@ -11,12 +13,23 @@ from waiting import until
 package("optuna")
 
 
+def awaits(process, number):
+    """Whether a signal has been sent to a process that it has not taken yet."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    (pending,) = (int(line.split()[1], 16) for line in lines if line.startswith("ShdPnd"))
+    return pending >> (number - 1) & 1
+
+
 def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path, short_trials, sweeping, trials_of):
     folder = tmp_path / "s"
     long = ["--run.steps", "16000", "--run.eval_every", "0", "--run.save_every", "500"]  # seconds: it is to be stopped
     sweep = sweeping(*short_trials, "--grid", "seed=0,1", *long, "--logdir", str(folder))
     until(lambda: (folder / "trial-0000/checkpoints/latest.pt").exists())
+    trial = int((folder / "trial-0000/run.lock").read_text())
+    os.kill(trial, signal.SIGSTOP)  # else it might end before the sweep has come to tell it
     sweep.send_signal(signal.SIGINT)
+    until(lambda: awaits(trial, signal.SIGTERM))
+    os.kill(trial, signal.SIGCONT)
     printed, _ = sweep.communicate(timeout=60)
     assert sweep.returncode == 0
     assert "trial 0 was interrupted and is left for later" in printed and "sweep --resume --logdir" in printed
@@ -30,7 +43,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path, short_trials, s
     printed, _ = sweep.communicate()
     assert "trial 1 goes on: seed 0" in printed and "trial 1 ends" in printed
 
-    printed, _ = sweeping("--resume", "--logdir", str(folder)).communicate(timeout=100)
+    printed, _ = sweeping("--resume", "--logdir", str(folder)).communicate(timeout=200)
     assert [(row["state"], row["seed"]) for row in trials_of(folder)] == [("complete", "0"), ("complete", "1")]
     steps = [json.loads(line)["step"] for line in (folder / "trial-0000/metrics.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps)) and steps[-1] >= 16_000
