@@ -78,10 +78,10 @@ def test_evaluations_of_a_follower_reach_mlflow_and_wandb_in_the_run_s_own_runs(
     assert len(list(tmp_path.glob("mlruns/*/*/metrics/eval/mean_return"))) == 1
     assert len(list(tmp_path.glob("mlruns/*/*/params"))) == 1
     name = (tmp_path / "wandb_run.txt").read_text().strip()
-    stored = list(tmp_path.glob(f"wandb/offline-run-*/run-{name}.wandb"))
+    stored = f"wandb/offline-run-*/run-{name}.wandb"
     # W&B's own process writes the end of its file a moment after it has said that all is done
-    assert until(lambda: any(b"eval/mean_return" in each.read_bytes() for each in stored))
-    assert len(stored) == len(list(tmp_path.glob("wandb/offline-run-*")))
+    assert until(lambda: any(b"eval/mean_return" in each.read_bytes() for each in tmp_path.glob(stored)))
+    assert len(list(tmp_path.glob(stored))) == len(list(tmp_path.glob("wandb/offline-run-*")))
 
 
 def test_following_a_run_that_evaluates_itself_is_refused(trained, call):

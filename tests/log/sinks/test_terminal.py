@@ -176,19 +176,22 @@ sink = TerminalSink("toy_catch", 1000)
 sink.write(500, {"time/sps": 10.0}, {})
 logging.getLogger("reverie").warning("something odd")
 print("from elsewhere")
-time.sleep(0.6)
+sys.stdin.readline()
 {end}
 """
 
 
 def run_in_terminal(end, interrupt=False):
-    """Output and exit status of a program that shows the live display in a terminal of its own."""
+    """Output and exit status of a program that shows the live display in a terminal of its own.
+
+    It ends, or is interrupted, after the display has been drawn with its figures.
+    """
     master, slave = pty.openpty()
     environment = dict(os.environ, TERM="xterm-256color", COLUMNS="80", LINES="24")
     command = [sys.executable, "-c", PROGRAM.replace("{end}", end)]
     process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
     os.close(slave)
-    output, limit = b"", time.monotonic() + 60
+    output, limit, seen = b"", time.monotonic() + 60, False
     while time.monotonic() < limit:
         if select.select([master], [], [], 0.1)[0]:
             try:
@@ -196,6 +199,8 @@ def run_in_terminal(end, interrupt=False):
             except OSError:  # the other side is closed
                 break
             output += data
+        if not seen and b"50%" in output:
+            seen = bool(os.write(master, b"\n"))
         if interrupt and b"ready" in output:
             process.send_signal(signal.SIGINT)
             interrupt = False
