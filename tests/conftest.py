@@ -86,14 +86,19 @@ def short_trials() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def sweeping() -> Callable[..., subprocess.Popen]:
-    """Starts `reverie sweep` with these words, in a process of its own."""
+def sweeping() -> Iterator[Callable[..., subprocess.Popen]]:
+    """Starts `reverie sweep` with these words, in a process of its own; what still runs in the end is killed."""
+    started: list[subprocess.Popen] = []
 
     def start(*words: str) -> subprocess.Popen:
         command = [sys.executable, "-m", "reverie", "sweep", *words]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        return started[-1]
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture(scope="session")

@@ -27,9 +27,11 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path, short_trials, s
     until(lambda: (folder / "trial-0000/checkpoints/latest.pt").exists())
     trial = int((folder / "trial-0000/run.lock").read_text())
     os.kill(trial, signal.SIGSTOP)  # else it might end before the sweep has come to tell it
-    sweep.send_signal(signal.SIGINT)
-    until(lambda: awaits(trial, signal.SIGTERM))
-    os.kill(trial, signal.SIGCONT)
+    try:
+        sweep.send_signal(signal.SIGINT)
+        until(lambda: awaits(trial, signal.SIGTERM))
+    finally:
+        os.kill(trial, signal.SIGCONT)
     printed, _ = sweep.communicate(timeout=60)
     assert sweep.returncode == 0
     assert "trial 0 was interrupted and is left for later" in printed and "sweep --resume --logdir" in printed

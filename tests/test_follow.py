@@ -12,9 +12,8 @@ def put(folder, step, age=0.0):
     """Put down a candidate, as if so many seconds ago, and later than those of earlier steps."""
     path = folder / checkpoint.FOLDER / "candidate.pt"
     checkpoint.save(path, {"counters": {"step": step}})
-    then = (
-        path.stat().st_mtime - age + step / 100
-    )  # the clock of a file system may stand still for as long as this takes
+    # the clock of a file system may stand still for as long as this takes
+    then = path.stat().st_mtime - age + step / 100
     os.utime(path, (then, then))
 
 

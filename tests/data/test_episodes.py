@@ -59,7 +59,7 @@ def equal(left, right):
 
 
 def writing(folder, keep=0, count=0, end=""):
-    """A process that writes so many episodes, and goes on until there is a file that ends it."""
+    """A process that writes so many episodes, and goes on until there is a file that ends it, or for ever."""
     words = [sys.executable, "-c", WRITER, str(folder), str(keep), str(count), str(end)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
 

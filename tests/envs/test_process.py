@@ -116,10 +116,11 @@ def test_a_slot_between_episodes_begins_one_when_its_worker_is_replaced():
 
 
 def test_a_hanging_environment_is_replaced(caplog):
-    vector = make_vector(Hangs)
+    vector = make_vector(Hangs, timeout=100.0)
     vector.reset()
     steps_of(vector, 3)
     hanging = vector.crews[1]
+    assert hanging.settings.timeout == 100.0
     hanging.settings = replace(hanging.settings, timeout=2.0)  # only now: a busy machine may take longer than that
     begin = time.monotonic()
     *_, truncated, infos = vector.step(np.array([0, 0, 1, 0]))

@@ -15,7 +15,7 @@ from reverie.envs.vector import NativeVector, make_vector
 
 @pytest.fixture
 def slow(monkeypatch):
-    """The steps that an environment has taken which takes its time for each."""
+    """The steps taken by an environment that is slow at each."""
     steps = []
 
     class Slow(toy.Count):

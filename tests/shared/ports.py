@@ -10,7 +10,9 @@ RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def free_port() -> int:
     """A port that nobody uses, nor gets by chance until it is used: it is none of those that the system gives out."""
     first = int(RANGE.read_text().split()[0]) if RANGE.exists() else 32768
-    while True:
+    if first <= 2048:  # it gives out all there are
+        first = 32768
+    for _ in range(1000):
         port = random.SystemRandom().randrange(max(1024, first - 10_000), first)
         with socket.socket() as tried:
             try:
@@ -18,3 +20,4 @@ def free_port() -> int:
             except OSError:
                 continue
         return port
+    raise OSError(f"no port is free below {first}")

@@ -92,7 +92,7 @@ class Team:
         """Run both to their end, the evaluator from when the learner is at work; the status of what failed, or 0."""
         with self._interruptible():
             self._start("learner", learner)
-            if self._first_gone(at_work) is None and evaluator:
+            if self._first_gone(at_work) is None and evaluator and not self.interrupted:
                 self._start("evaluator", evaluator)
             gone = self._first_gone()
             assert gone is not None
@@ -109,7 +109,7 @@ class Team:
     def _start(self, name: str, words: Sequence[str]) -> None:
         member = Member(name, words, self.say)
         self.members.append(member)
-        if self.interrupted and member.running:  # perhaps before it was one of us
+        if self.interrupted and member.running:  # perhaps before it was a member
             member.process.send_signal(signal.SIGINT)
 
     def _first_gone(self, enough: Callable[[], bool] = lambda: False) -> Member | None:

@@ -22,8 +22,8 @@ from ..nn import ranks
 from . import checkpoint
 
 LOCK = "run.lock"
-LOOK = 0.001
-"""Seconds until a lock is tried again that others share to look at it."""
+LOOK, LOOKS = 0.001, 5000
+"""Seconds between two tries for a lock that others share to look at it, and how many there are."""
 SHOWN = 10
 """How many differences of two configurations are told at most."""
 BEGUN = (store.NAME, "metrics.jsonl", "events.*")
@@ -111,19 +111,20 @@ def in_use(folder: Path) -> bool:
 
 
 def _taken(file: TextIO) -> bool:
-    """Whether a file is locked for us now. Those who but look share it for a moment: they are waited for."""
-    while True:
+    """Whether a file is locked for us now. Those who only look share it for a moment: they are waited for."""
+    for _ in range(LOOKS):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
             pass
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused where someone has it for himself
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused where a run has it
         except BlockingIOError:
             return False
         fcntl.flock(file, fcntl.LOCK_UN)
         time.sleep(LOOK)
+    return False
 
 
 class Lock:

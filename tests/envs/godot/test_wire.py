@@ -35,10 +35,9 @@ def test_messages_may_come_in_pieces_and_together(pair):
 
 def test_silence_an_end_and_another_kind_are_errors(pair):
     wire, game = pair
-    wire.connection.settimeout(0.3)
     with pytest.raises(TimeoutError):
-        wire.receive("step")
-    wire.connection.settimeout(60.0)
+        Wire(wire.connection, 0.3).receive("step")
+    wire = Wire(wire.connection, 60.0)
     game.sendall(b'\x10\x00\x00\x00{"type":"reset"}')
     with pytest.raises(ConnectionError, match="sent 'reset' where 'step' was due"):
         wire.receive("step")

@@ -290,11 +290,11 @@ def test_games_run_while_the_caller_works() -> None:
         call()
         return worked() - before
 
-    whole = float(np.median([work(lambda: one.step(actions)) for _ in range(40)]))
+    least = min(work(lambda: one.step(actions)) for _ in range(40))
     for _ in range(40):
         before = worked()
         two.step_async(actions)
-        until(lambda before=before: worked() - before > 0.5 * whole)  # and nobody waits for them
+        until(lambda before=before: worked() - before > 0.25 * least)  # and nobody waits for them
         two.step_wait()
     plain, split = one.step(actions), two.step(actions)
     np.testing.assert_array_equal(plain[0]["image"], split[0]["image"])

@@ -200,7 +200,8 @@ def run_in_terminal(end, interrupt=False):
                 break
             output += data
         if not seen and b"50%" in output:
-            seen = bool(os.write(master, b"\n"))
+            os.write(master, b"\n")
+            seen = True
         if interrupt and b"ready" in output:
             process.send_signal(signal.SIGINT)
             interrupt = False
