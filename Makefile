@@ -28,8 +28,9 @@ help:
 train: $(VENV)/.ready
 	@$(BIN)/reverie train $(ARGS)
 
+# threads that stay awake while they wait would take the cores from the tests beside them
 test: $(VENV)/.suites setup-browser setup-godot
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-learning: $(VENV)/.suites setup-godot
 	@$(BIN)/python -m pytest -m learning -n 1

@@ -18,11 +18,12 @@ from reverie.nn.native.machine import Unfit, machine
 
 # started in the background, a program ignores Ctrl-C, and so would all those that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
+torch.set_num_threads(1)  # for what modules set up
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True)
 def one_thread():
-    """One torch thread per test process: several processes run at once, and small networks gain nothing from more."""
+    """One torch thread, whatever a test before has set: several processes run at once."""
     torch.set_num_threads(1)
 
 
