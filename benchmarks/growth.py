@@ -42,8 +42,8 @@ AXES: dict[str, list[Any]] = {
     "batch": [4, 16, 64],
     "length": [16, 64, 128],
     "horizon": [5, 15, 30],
-    "model": ["1m", "12m", "25m", "50m"],
 }
+MODELS = {"cuda": ["1m", "12m", "25m", "50m", "200m"], "cpu": ["1m", "12m", "25m", "50m"]}
 ENVS = [1, 4, 16, 64]
 REPEATS = 3
 FILLED = 4_000
@@ -115,7 +115,7 @@ def points(device: str) -> list[tuple[str, dict[str, Any], int, bool]]:
     """What is varied, all settings, environments, and whether it is acting that is measured; the middle comes once."""
     middle = MIDDLE[device]
     found = [("middle", middle, 16, False)]
-    for name, values in AXES.items():
+    for name, values in (AXES | {"model": MODELS[device]}).items():
         found += [(name, middle | {name: value}, 16, False) for value in values if value != middle[name]]
     return found + [("envs", middle, count, True) for count in ENVS]
 
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--device", choices=tuple(AROUND), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--fast", default="graph", help="how updates run; compile takes a minute for each point")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each point is measured")
-    parser.add_argument("--only", nargs="+", default=[*AXES, "middle", "envs"], help="what to vary")
+    parser.add_argument("--only", nargs="+", default=[*AXES, "model", "middle", "envs"], help="what to vary")
     parser.add_argument("--draw", type=Path, help="draw the file's figures instead")
     parser.add_argument("--relative", action="store_true", help="draw each curve beside its first point")
     words = parser.parse_args()
@@ -172,7 +172,7 @@ def draw(report: dict[str, Any], path: Path, relative: bool) -> None:
         axis.loglog(xs, ys, "o-", color="#0072b2", ms=4)
         away = [ys[-1] * (x / xs[-1]) ** (1 if name == "envs" else -1) for x in xs]
         axis.loglog(xs, away, "--", color="#999999", lw=1)
-        axis.set_xticks(xs, [f"{x:.2g}" if name == "model" else f"{x:g}" for x in xs], minor=False)
+        axis.set_xticks(xs, [f"{x:.1f}" if x < 1 else f"{x:.0f}" for x in xs], minor=False, fontsize=7)
         axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()

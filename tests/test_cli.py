@@ -171,6 +171,11 @@ def test_help_and_errors_do_not_wait_for_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
+def test_runs_that_compile_nothing_do_not_wait_for_the_compiler_of_torch():
+    code = "import sys; import reverie.build; sys.exit('torch._dynamo' in sys.modules or 'sympy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
 def test_a_checkpoint_of_another_run_is_told_in_one_line(call, trained, tmp_path):
     other = tmp_path / "other"
     reverie.train(reverie.configure("debug", task="gym_Pendulum-v1", logdir=str(other)), quiet=True)

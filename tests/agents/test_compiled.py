@@ -98,6 +98,21 @@ def test_memory_formats_are_pickled_the_same_whoever_has_loaded_torch():
     assert pickle.loads(pickled) is copy.deepcopy(torch.channels_last) is torch.channels_last
 
 
+def test_many_agents_of_a_process_are_compiled():
+    """By itself torch compiles eight forms of a function and then no more."""
+    taken = []
+
+    def backend(graph, examples):
+        taken.append(len(examples[-1]))
+        return graph
+
+    compiled.keep_compiled()
+    doubled = torch.compile(lambda x: 2 * x, backend=backend, dynamic=False)
+    for size in range(2, 14):
+        doubled(torch.ones(size))
+    assert taken == list(range(2, 14))
+
+
 def test_where_not_even_a_small_kernel_can_be_made_nothing_is_compiled(monkeypatch, caplog):
     """Triton is there in many images that have no compiler of C, which it needs."""
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch._inductor.config
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._triton import has_triton
@@ -40,6 +39,9 @@ COSTS = {
 
 AUTOCAST = ("torch.amp.autocast_mode._enter_autocast", "torch.amp.autocast_mode._exit_autocast")
 """Functions that torch's cache of compiled gradients does not know."""
+FORMS = 64
+"""Forms of one function, by shapes and by whether gradients are wanted, until torch runs further ones as they are: all
+agents of a process together."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +94,16 @@ def _find(found: Regions, prefix: str, owner: Any, *names: str) -> None:
 
 
 def keep_compiled() -> None:
-    """Let other processes find in torch's cache what this one has compiled.
+    """Let other processes find in torch's cache what this one has compiled, and as many forms be compiled as there are.
 
-    It keeps no functions that turn autocast off inside unless it is told that it can; what they turn off is a part of
-    their graphs. And its keys are pickles, in which a memory format would go by the first module that has loaded torch.
+    The cache keeps no functions that turn autocast off inside unless it is told that it can; what they turn off is a
+    part of their graphs. And its keys are pickles, in which a memory format would go by the first module that has
+    loaded torch.
     """
-    config = torch._inductor.config
+    from torch._dynamo import config as tracing  # both take as long to load as all of torch
+    from torch._inductor import config
+
+    tracing.recompile_limit = max(tracing.recompile_limit, FORMS)
     kept = config.unsafe_marked_cacheable_functions | dict.fromkeys(AUTOCAST, torch.__version__)
     config.unsafe_marked_cacheable_functions = kept
     copyreg.pickle(torch.memory_format, _reduced)

@@ -18,8 +18,6 @@ from typing import IO
 
 import cloudpickle
 import torch
-import torch._inductor.config
-from torch._inductor.runtime.cache_dir_utils import cache_dir
 from torch.utils._triton import has_triton
 
 from .. import __version__
@@ -222,13 +220,16 @@ def is_shared() -> bool:
 
 def marked(config: Config, device: torch.device) -> bool:
     """Whether torch's cache has all functions of an agent already, or can have none."""
-    settings = torch._inductor.config
+    from torch._inductor import config as settings  # which takes as long to load as all of torch
+
     mark = mark_of(config, device)
     return mark is None or mark.exists() or settings.force_disable_caches or not settings.fx_graph_cache
 
 
 def mark_of(config: Config, device: torch.device) -> Path | None:
     """The file that tells that torch's cache has all functions of an agent; it goes with the cache, if there is one."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
     try:
         folder = Path(cache_dir())
     except OSError:

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 POINTER, INT, UINT, SIZE, TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_char_p
 MAX_DYNAMIC_SHARED = 8
@@ -55,6 +54,8 @@ def texts(words: list[str]) -> ctypes.Array[ctypes.c_char_p]:
 
 def kept(main: Path, options: list[str]) -> bytes:
     """What `compiled` gives, from torch's cache on disk if it has been compiled before."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir  # which loads all of torch's compiler
+
     sources = [path.read_text() for path in (main, *sorted(main.parent.glob("*.cuh")))]
     about = repr((torch.__version__, torch.version.cuda, options, sources))
     place = Path(cache_dir()) / "reverie" / f"{hashlib.sha256(about.encode()).hexdigest()}.cubin"
