@@ -205,8 +205,8 @@ TASKS: dict[str, tuple[str, Options]] = {
         NEWEST
         | {
             "task": "atari_pong", "run.steps": 50_000_000, "run.eval_every": 1_000_000, "run.save_every": 100_000,
-            "env.size": 64, "env.gray": False, "env.atari.sticky": 0.25, "env.atari.all_actions": True,
-            "envs.count": 16, "replay.ratio": 32.0,
+            "run.eval_stochastic": True, "env.size": 64, "env.gray": False, "env.atari.sticky": 0.25,
+            "env.atari.all_actions": True, "envs.count": 16, "replay.ratio": 32.0,
         },
     ),
     "atari100k": (
@@ -214,7 +214,8 @@ TASKS: dict[str, tuple[str, Options]] = {
         NEWEST
         | {
             "task": "atari_pong", "run.steps": 100_000, "run.eval_every": 25_000, "run.save_every": 10_000,
-            "env.size": 64, "env.gray": False, "envs.count": 1, "replay.ratio": 256.0, "replay.capacity": 100_000,
+            "run.eval_stochastic": True, "env.size": 64, "env.gray": False, "envs.count": 1, "replay.ratio": 256.0,
+            "replay.capacity": 100_000,
         },
     ),
     "dmc_proprio": (
