@@ -171,6 +171,11 @@ def test_help_and_errors_do_not_wait_for_torch():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
+def test_programs_that_only_start_runs_do_not_wait_for_torch():
+    code = "import sys; import reverie.tools.launch, reverie.tools.sweep; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
 def test_runs_that_compile_nothing_do_not_wait_for_the_compiler_of_torch():
     code = "import sys; import reverie.build; sys.exit('torch._dynamo' in sys.modules or 'sympy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -14,7 +14,7 @@ from required import package
 from reverie.commands import learning as commands
 from reverie.config import store
 from reverie.tools.launch import Team
-from reverie.training.folder import in_use
+from reverie.training.lock import in_use
 from waiting import until
 
 OPTIONS = ["--configs", "cartpole_ppo", "debug", "--generators", "2", "--envs.count", "2", "--run.eval_videos", "0"]

@@ -39,7 +39,7 @@ from reverie.config.sweeps import CHOSEN, SweepArguments
 from reverie.envs import registry
 from reverie.envs.suites import gym
 from reverie.tools import plan
-from reverie.training.folder import LOCK
+from reverie.training.lock import LOCK
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(reverie.__file__).parent

@@ -5,7 +5,7 @@ import os
 from reverie.follow import candidates
 from reverie.log.sinks.jsonl import GuestSink
 from reverie.training import checkpoint
-from reverie.training.folder import Lock
+from reverie.training.lock import Lock
 
 
 def put(folder, step, age=0.0):

@@ -18,7 +18,8 @@ from .reopened import make_player
 from .tools.player import Player
 from .training.checkpoint import find
 from .training.device import device_of, of_rank
-from .training.folder import Lock, check, prepare, with_logdir, withdrawn
+from .training.folder import check, prepare, withdrawn
+from .training.lock import Lock
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def train(
 
     `agent` makes an agent of your own, from observation space, action space, configuration and device: a class will do.
     """
-    config = with_logdir(config or stacked(DEFAULT))
+    config = store.with_logdir(config or stacked(DEFAULT))
     with ranks.joined(device_of(config)):
         config, quiet = of_rank(config), quiet or ranks.number() > 0
         check(config, resume)

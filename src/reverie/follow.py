@@ -25,7 +25,7 @@ from .reopened import uncompiled
 from .training import checkpoint
 from .training.device import device_of
 from .training.evaluate import Evaluation, Evaluator
-from .training.folder import LOCK, in_use
+from .training.lock import LOCK, in_use
 
 LOOK = 0.5
 """Seconds between two looks for a candidate."""

@@ -16,7 +16,7 @@ import reverie
 from reverie.config import store
 from reverie.config.options import replaced
 from reverie.data.episodes import FolderStore
-from reverie.training.folder import in_use
+from reverie.training.lock import in_use
 from waiting import until
 
 LEARNERS, GENERATORS = 5, 4

@@ -17,7 +17,8 @@ from reverie.config.options import replaced
 from reverie.config.presets import stacked
 from reverie.data.counters import Counters
 from reverie.log.disk import writing
-from reverie.training.folder import LOCK, Lock, in_use, prepare, withdrawn
+from reverie.training.folder import prepare, withdrawn
+from reverie.training.lock import LOCK, Lock, in_use
 
 
 def config_in(path, **options):
@@ -126,7 +127,7 @@ def test_a_folder_in_use_is_refused_and_free_again_when_its_owner_dies(tmp_path)
     code = f"""
 import sys, time
 from pathlib import Path
-from reverie.training.folder import Lock
+from reverie.training.lock import Lock
 lock = Lock(Path({str(tmp_path)!r}))
 lock.__enter__()
 print("held", flush=True)

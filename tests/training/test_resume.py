@@ -113,7 +113,7 @@ def test_resumed_equals_uninterrupted(tmp_path, name):
 def test_a_resumed_dreamer_equals_the_uninterrupted_one(tmp_path, name):
     preset, options = DREAMERS[name]
     case = {"task": "gym_CartPole-v1", "envs.backend": "serial", "replay.prefill": 16, "replay.warmup": 48} | options
-    rounds = (3, 2) if name == "on_policy_by_programs" else (30, 20)  # of 512 steps or of a few
+    rounds = {"on_policy_by_programs": (2, 1), "on_policy": (12, 8)}.get(name, (30, 20))  # of 512, 16 and a few steps
     play(config_of(tmp_path / "whole", case, (preset, "debug")), sum(rounds), resume=False)
     for count, resume in zip(rounds, (False, True)):
         play(config_of(tmp_path / "half", case, (preset, "debug")), count, resume)

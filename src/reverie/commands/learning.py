@@ -58,9 +58,9 @@ def launch(words: list[str]) -> int:
         words = ["--collect.mode", "process", *words]
     config, _ = resolve(words)
     from ..tools.launch import Team
-    from ..training.folder import in_use, with_logdir
+    from ..training.lock import in_use
 
-    logdir = with_logdir(config).logdir
+    logdir = store.with_logdir(config).logdir
     reverie = [sys.executable, "-m", "reverie"]
     learner = [*reverie, "train", *words, "--logdir", logdir, "--run.eval_apart", "True"]
     evaluator = [*reverie, "eval", "--follow", "--logdir", logdir, "--device", "cpu"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from dataclasses import asdict
+import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +62,13 @@ def differences(old: Config, new: Config) -> list[str]:
         for name in before
         if before[name] != after[name] and not name.startswith(CHANGEABLE)
     ]
+
+
+def with_logdir(config: Config) -> Config:
+    """The configuration with a new folder of its own where none was given."""
+    if config.logdir:
+        return config
+    task = config.task.replace("/", "-").replace(":", "-")
+    name = f"logdir/{task}-{config.agent.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
+    return replace(config, logdir=next(each for each in names if not Path(each).exists()))

@@ -16,8 +16,8 @@ from optuna.trial import Trial
 
 from ..config import space as spaces
 from ..config.errors import UserError
-from ..training.folder import in_use
 from ..training.interrupt import Interrupt
+from ..training.lock import in_use
 from . import trial as trials
 from .groups import shown, shown_score
 from .plan import BASE, Plan, keep_trials, made, save

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import itertools
-import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
 
 from ..config import store
 from ..config.errors import UserError
@@ -20,24 +14,12 @@ from ..envs import checks
 from ..log.sinks.jsonl import last_step
 from ..nn import ranks
 from . import checkpoint
+from .lock import LOCK
 
-LOCK = "run.lock"
-LOOK, LOOKS = 0.001, 5000
-"""Seconds between two tries for a lock that others share to look at it, and how many there are."""
 SHOWN = 10
 """How many differences of two configurations are told at most."""
 BEGUN = (store.NAME, "metrics.jsonl", "events.*")
 """Files that a run has written when it is refused in its first steps."""
-
-
-def with_logdir(config: Config) -> Config:
-    """The configuration with a new folder of its own where none was given."""
-    if config.logdir:
-        return config
-    task = config.task.replace("/", "-").replace(":", "-")
-    name = f"logdir/{task}-{config.agent.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    return replace(config, logdir=next(each for each in names if not Path(each).exists()))
 
 
 def check(config: Config, resume: bool) -> None:
@@ -96,61 +78,3 @@ def withdrawn(config: Config, resume: bool) -> Iterator[list[Counters]]:
                     each.unlink()
                 (folder / checkpoint.FOLDER).rmdir()
         raise
-
-
-def in_use(folder: Path) -> bool:
-    """Whether a run is at work in a folder."""
-    try:
-        with open(folder / LOCK) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
-def _taken(file: TextIO) -> bool:
-    """Whether a file is locked for us now. Those who only look share it for a moment: they are waited for."""
-    for _ in range(LOOKS):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            pass
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # refused where a run has it
-        except BlockingIOError:
-            return False
-        fcntl.flock(file, fcntl.LOCK_UN)
-        time.sleep(LOOK)
-    return False
-
-
-class Lock:
-    """Held while a run uses its folder; the system lets go of it when the process ends, however it ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / LOCK
-        self.file: TextIO | None = None
-
-    def __enter__(self) -> Lock:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.file = open(self.path, "a+")
-        except OSError as error:
-            raise UserError(f"cannot write into {self.path.parent}: {error.strerror}") from error
-        if not _taken(self.file):
-            self.file.seek(0)
-            owner = self.file.read().strip() or "another process"
-            self.file.close()
-            raise UserError(f"{self.path.parent} is in use by process {owner}: stop it or use another --logdir")
-        self.file.truncate(0)
-        self.file.write(str(os.getpid()))
-        self.file.flush()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.file:
-            self.file.truncate(0)
-            self.file.close()
