@@ -182,6 +182,22 @@ def test_a_batch_that_is_not_finite_is_skipped(preset):
     assert all(value.isfinite().all() for value in learned.metrics.values())
 
 
+def test_a_loss_that_is_not_finite_is_skipped_though_its_gradients_are():
+    agent = agent_of()
+    predictions = agent.world.predictions
+
+    def endless(*inputs):
+        losses, metrics = predictions(*inputs)
+        return losses | {"reward": losses["reward"] + torch.inf}, metrics
+
+    agent.world.predictions = endless
+    before = weights(agent)
+    agent.learn_replay(rows_of(agent))
+    assert agent.failures() == 1
+    moved = {name for name, value in weights(agent).items() if not torch.equal(value, before[name])}
+    assert moved == {"skipped", "failed"}
+
+
 def test_a_spoiled_window_does_not_spoil_the_one_that_goes_on_from_it():
     agent = agent_of(replay__start="carried")
     rows = rows_of(agent) | {"continues": torch.tensor([True, True])}

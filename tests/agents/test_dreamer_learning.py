@@ -11,6 +11,7 @@ from gymnasium import spaces
 from reverie.agents.dreamer import Dreamer
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
+from reverie.envs.joint import Joint
 
 CPU = torch.device("cpu")
 OBSERVATION = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (3,), np.float32)})
@@ -93,8 +94,18 @@ def test_noise_on_continuous_actions():
         assert found.abs().max() <= 2
 
 
-def test_what_was_done_is_remembered_as_it_was_stored():
-    agent = agent_of(behavior__epsilon=1.0)
+def test_noise_on_numbers_and_random_choices_in_actions_of_both():
+    both = Joint({"go": spaces.Box(-2, 2, (1,), np.float32), "pick": DISCRETE})
+    options = {"behavior__noise": 0.3, "behavior__epsilon": 0.3, "behavior__unimix": 0.0, "behavior__min_std": 0.01}
+    found = actions_of(decided(agent_of(both, **options), 0.0, -20.0, 0.0, 50.0, 0.0))
+    picked = frequencies(found[:, both.slices["pick"]].flatten().long())
+    torch.testing.assert_close(picked, torch.tensor([0.1, 0.8, 0.1]), atol=0.03, rtol=0)
+    assert found[:, both.slices["go"]].std().item() == pytest.approx(2 * np.hypot(0.3, 0.01), rel=0.05)
+
+
+@pytest.mark.parametrize("options", [{"behavior__epsilon": 1.0}, {"replay__prefill": 100}])
+def test_what_was_done_is_remembered_as_it_was_stored(options):
+    agent = agent_of(**options)
     added, carry = agent.act(row_of(50), agent.initial_carry(50), "train")
     assert torch.equal(carry["action"].argmax(-1), added["action"])
     assert torch.equal(carry["deter"].bfloat16(), added["deter"]) and added["stoch"].dtype == torch.uint8
@@ -114,7 +125,7 @@ def test_every_weight_learns_and_every_optimiser_has_its_own(preset, space):
     unmoved = [name for name, value in agent.named_parameters() if torch.equal(value, before[name])]
     assert all(name.startswith("behavior.slow") for name in unmoved), unmoved
     assert all(value.isfinite().all() for value in metrics.values())
-    assert ("train/replay_critic_loss" in metrics) == (preset == "dreamer_v3")
+    assert ("train/replay_critic_loss" in metrics) == (preset == "dreamer_v3") and "train/real_value" in metrics
     assert set(agent.steppers) == ({"model"} if preset == "dreamer_v3" else {"model", "actor", "critic"})
 
 
@@ -198,12 +209,20 @@ def test_boots_are_the_imagined_returns_of_the_same_rows():
     agent = agent_of()
     returns = torch.arange(B * (T - 1)).float()
     taken = []
-    agent.behavior.returned = lambda dream: torch.stack([returns] * (len(dream.reward) - 1))
+    agent.behavior.returned = lambda dream: torch.stack([returns + 1000 * t for t in range(len(dream.reward) - 1)])
     agent.behavior.replay_loss = lambda state, rows, boot, gamma: taken.append((state, boot)) or (boot, boot)
     losses_of(agent, rows_of(agent))
     state, boot = taken[0]
     assert torch.equal(boot, returns.reshape(B, T - 1))
     assert state.deter.requires_grad
+
+
+def test_the_slow_critic_follows_what_the_critic_has_become():
+    agent = agent_of(behavior__slow_rate=1.0)
+    critic, slow = (list(each.parameters()) for each in (agent.behavior.critic, agent.behavior.slow))
+    before = [weight.clone() for weight in critic]
+    agent.learn_replay(rows_of(agent))
+    assert not all(map(torch.equal, critic, before)) and all(map(torch.equal, critic, slow))
 
 
 def test_dreams_may_start_from_the_last_rows_alone():

@@ -44,6 +44,14 @@ def test_the_previous_observation_is_the_one_before_in_the_same_episode():
     assert not any(name.startswith("previous") for name in world_of().losses(window, torch.Generator())[1])
 
 
+def test_the_previous_observation_teaches_states_if_the_decoder_may():
+    for heads, taught in ((("decoder", "reward"), True), (("reward",), False)):
+        world = world_of(previous_scale=2.0, grad_heads=heads)
+        state, losses, _ = world.losses(window_of(), torch.Generator().manual_seed(0))
+        (found,) = torch.autograd.grad(losses["previous/vector"].sum(), state.deter, allow_unused=True)
+        assert (found is not None) == taught
+
+
 def test_predictions_ahead_by_hand():
     """Two steps ahead with the actions taken; what lies behind an episode's end does not count."""
     world, window = world_of(overshoot=2, overshoot_scale=3.0, recon_scale=1.0), window_of()

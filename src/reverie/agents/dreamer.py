@@ -212,12 +212,15 @@ class Dreamer(Filterer):
         """The losses of actor and critic from the states (B, T) of a window, and metrics."""
         behavior, (ends, rows) = self.behavior, self._ends(state, window)
         dream, returns = behavior.foreseen(self.world, ends.flat(), rows["is_terminal"].flatten(), self.generator)
-        losses, metrics = {}, {}
+        losses = {}
         if behavior.config.replay_scale:
             boot = returns[0].detach().reshape(rows["is_first"].shape)
             loss, value = behavior.replay_loss(ends, rows, boot, self.world.gamma)
             losses["replay_critic"] = behavior.config.replay_scale * loss
-            metrics["real_value"] = value.mean()
+        else:
+            with torch.no_grad():
+                value = behavior.critic.pred(ends.feature)
+        metrics = {"real_value": value.mean()}
         return (losses, metrics), partial(behavior.judged, dream, returns)
 
     def _ends(self, state: State, window: Window) -> tuple[State, Batch]:

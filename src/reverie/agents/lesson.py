@@ -39,14 +39,14 @@ class Lesson:
     """Whether states come from a world model that does not learn."""
 
     def step(self, losses: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Step down the gradients that losses have left; whether they were finite and so it was done, and metrics."""
+        """Step down the gradients that losses have left; whether both are finite and so it was done, and metrics."""
         norms = {name: stepper.norm() for name, stepper in self.steppers.items()}
-        finite = torch.isfinite(torch.stack(list(norms.values()))).all()
+        metrics = {metric_of(name): loss.detach().mean() for name, loss in losses.items()}
+        finite = torch.isfinite(torch.stack([*norms.values(), *metrics.values()])).all()
         for name, stepper in self.steppers.items():
             stepper.step(norms[name], finite)
         for behavior in self.behaviors:
             behavior.follow(finite)
-        metrics = {metric_of(name): loss.detach().mean() for name, loss in losses.items()}
         return finite, metrics | {f"train/{name}_grad_norm": norm for name, norm in norms.items()}
 
 

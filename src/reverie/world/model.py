@@ -121,7 +121,7 @@ class WorldModel(nn.Module):
         if self.contrast is not None:
             losses |= self.contrast.losses(state, embed, window.rows)
         if self.previous is not None:
-            losses |= self._previous_losses(self.previous, state, window)
+            losses |= self._previous_losses(self.previous, self._seen_by("decoder", state), window)
         if self.config.overshoot:
             losses |= self._overshoot_losses(state, window, generator)
         return losses, metrics
