@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt
-JOBS ?= $(shell nproc)
+# one more than cores: many tests wait for processes that they have started
+JOBS ?= $(shell echo $$(($$(nproc) + 1)))
 BROWSER := chromium chromium-driver
 GODOT := godot3-server godot3 xvfb
 
@@ -30,7 +31,7 @@ train: $(VENV)/.ready
 
 # threads that stay awake while they wait would take the cores from the tests beside them
 test: $(VENV)/.suites setup-browser setup-godot
-	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	@OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-learning: $(VENV)/.suites setup-godot
 	@$(BIN)/python -m pytest -m learning -n 1

@@ -21,6 +21,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # for what modules set up
 
 
+FIRST = (
+    "test_nothing_lost", "test_kernel", "test_ray", "test_compiled", "test_cli_sweep_workers", "test_changeover",
+    "test_cli_sweep", "test_compilers", "test_cli_launch", "test_resume", "test_examples", "test_plan2explore_compiled",
+    "test_page", "test_steps", "test_process", "test_docs",
+)  # fmt: skip
+"""Files that take longest, those that wait between those that compute: none of them is to be begun last."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest files come first."""
+    places = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(FIRST)))
+
+
 @pytest.fixture(autouse=True)
 def one_thread():
     """One torch thread, whatever a test before has set: several processes run at once."""
