@@ -20,6 +20,7 @@ from filter import milliseconds
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from reverie.agents.compiled import keep_compiled
 from reverie.config.presets import stacked
 from reverie.nn.layers import Layers
 from reverie.nn.subpixel import kernels_of, phases_of, phases_of_tiles, tiles_of
@@ -96,6 +97,7 @@ def main() -> None:
     words = parser.parse_args()
     if not torch.cuda.is_available():
         raise SystemExit("the encoder's kernels need a GPU")
+    keep_compiled()
     told: dict[str, Any] = {"device": torch.cuda.get_device_name(DEVICE), "torch": torch.__version__}
     for size in words.sizes:
         told[size] = figures(size, words.images)

@@ -172,12 +172,14 @@ def test_help_and_errors_do_not_wait_for_torch():
 
 
 def test_programs_that_only_start_runs_do_not_wait_for_torch():
-    code = "import sys; import reverie.tools.launch, reverie.tools.sweep; sys.exit('torch' in sys.modules)"
+    modules = "reverie.commands.learning, reverie.tools.launch, reverie.tools.sweep, reverie.tools.sweep_report"
+    code = f"import sys; import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-def test_runs_that_compile_nothing_do_not_wait_for_the_compiler_of_torch():
-    code = "import sys; import reverie.build; sys.exit('torch._dynamo' in sys.modules or 'sympy' in sys.modules)"
+def test_runs_that_compile_nothing_do_not_wait_for_the_compiler_of_torch(tmp_path):
+    train = f"reverie.train(reverie.configure('cartpole_ppo', 'debug', logdir={str(tmp_path / 'run')!r}), quiet=True)"
+    code = f"import sys; import reverie; {train}; sys.exit('torch._dynamo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

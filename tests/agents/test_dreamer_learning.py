@@ -9,6 +9,7 @@ import torch
 from gymnasium import spaces
 
 from reverie.agents.dreamer import Dreamer
+from reverie.config.errors import UserError
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
 from reverie.envs.joint import Joint
@@ -234,6 +235,13 @@ def test_dreams_may_start_from_the_last_rows_alone():
     assert torch.equal(starts[0].deter, state.deter[:, -3:].flatten(0, 1))
     assert losses["actor"].shape == (4, B * 3) and losses["replay_critic"].shape == (B, 2)
     assert losses["vector"].shape == losses["dyn"].shape == (B, T - 1)  # the model learns from all
+
+
+def test_dreams_too_short_to_learn_from_are_refused():
+    with pytest.raises(UserError, match=r"--behavior.horizon 1 leaves dreams nothing"):
+        agent_of(preset="dreamer_v1", behavior__horizon=1)
+    metrics = (agent := agent_of(behavior__horizon=1)).learn_replay(rows_of(agent)).metrics
+    assert metrics["train/skipped"] == 0
 
 
 def test_learning_rates_fall_over_a_run():

@@ -80,6 +80,21 @@ def updated(preset, part):
     return agent.state_dict(), metrics
 
 
+def spoiled(rank):
+    """Which weights move in an update in which the second process alone has a loss that is not finite."""
+    agent = agent_of("dreamer_v3")
+    predictions = agent.world.predictions
+
+    def endless(*inputs):
+        losses, metrics = predictions(*inputs)
+        return losses | {"reward": losses["reward"] + (torch.inf if rank else 0.0)}, metrics
+
+    agent.world.predictions = endless
+    before = {name: value.clone() for name, value in agent.state_dict().items()}
+    agent.learn_replay(rows_of(agent))
+    return {name for name, value in agent.state_dict().items() if not torch.equal(value, before[name])}
+
+
 def learn_half(rank, port, folder):
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
@@ -92,6 +107,7 @@ def learn_half(rank, port, folder):
         spread(values)
         free = beyond_free(torch.full((2,), 1.0 + 2 * rank), 1.5, over_mean=True)
         found["parts"] = {"norm": norm.state_dict(), "spread": spread.state_dict(), "free": free}
+        found["moved"] = spoiled(rank)
         found["said"] = (ranks.agreed(f"I am {rank}"), ranks.sums([rank, 1], torch.device("cpu")))
     torch.save(found, folder / f"{rank}.pt")
 
@@ -130,6 +146,10 @@ def test_statistics_are_those_of_all_rows(halves):
             torch.testing.assert_close(half["parts"]["spread"][name], value)
     # a KL of 1 in one process and of 3 in the other is 2 in the mean, above the free 1.5: both count
     assert [half["parts"]["free"][0].item() for half in halves] == [1.0, 3.0]
+
+
+def test_a_loss_that_is_not_finite_in_one_process_is_skipped_by_all(halves):
+    assert [half["moved"] for half in halves] == [{"skipped", "failed"}] * 2
 
 
 def test_all_hear_the_first_and_add_up(halves):

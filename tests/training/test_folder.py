@@ -1,12 +1,8 @@
 """Run folders: nothing is overwritten, nothing is shared."""
 
 import errno
-import fcntl
 import json
 import os
-import subprocess
-import sys
-import threading
 from dataclasses import replace
 
 import pytest
@@ -18,7 +14,6 @@ from reverie.config.presets import stacked
 from reverie.data.counters import Counters
 from reverie.log.disk import writing
 from reverie.training.folder import prepare, withdrawn
-from reverie.training.lock import LOCK, Lock, in_use
 
 
 def config_in(path, **options):
@@ -121,34 +116,3 @@ def test_more_steps_may_be_given(tmp_path):
     prepare(config, resume=False)
     prepare(replace(config, run=replace(config.run, steps=10**6)), resume=True)
     assert store.load(tmp_path / "run").run.steps == 10**6
-
-
-def test_a_folder_in_use_is_refused_and_free_again_when_its_owner_dies(tmp_path):
-    code = f"""
-import sys, time
-from pathlib import Path
-from reverie.training.lock import Lock
-lock = Lock(Path({str(tmp_path)!r}))
-lock.__enter__()
-print("held", flush=True)
-time.sleep(60)
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match=f"in use by process {owner.pid}"), Lock(tmp_path):
-            pass
-        owner.kill()
-        owner.wait()
-        with Lock(tmp_path):
-            pass
-
-
-def test_whoever_looks_whether_a_folder_is_in_use_keeps_no_run_from_it(tmp_path):
-    with open(tmp_path / LOCK, "w") as look:
-        fcntl.flock(look, fcntl.LOCK_SH)  # what `in_use` has for a moment
-        ends = threading.Timer(0.3, fcntl.flock, (look, fcntl.LOCK_UN))
-        ends.start()
-        with Lock(tmp_path):
-            assert in_use(tmp_path)
-        ends.join()
-    assert not in_use(tmp_path)

@@ -83,13 +83,13 @@ class ClippedUpdates:
             return torch.stack([value.float() for value in seen])
 
     def _descend(self, actor: Tensor, critic: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Step down both losses unless a gradient is not finite; the gradients' lengths, and whether it was done."""
+        """Step down both losses unless they or gradients are not finite; lengths of these, and whether it was done."""
         steppers = (self.actor, self.critic)
         for stepper in steppers:
             stepper.zero()
         (actor + critic).backward()
         norms = [stepper.norm() for stepper in steppers]
-        finite = torch.isfinite(torch.stack(norms)).all()
+        finite = torch.isfinite(ranks.average_(torch.stack([*norms, actor.detach(), critic.detach()]))).all()
         for stepper, norm in zip(steppers, norms):
             stepper.step(norm, finite)
         return norms, finite

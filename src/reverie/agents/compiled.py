@@ -100,7 +100,7 @@ def keep_compiled() -> None:
     part of their graphs. And its keys are pickles, in which a memory format would go by the first module that has
     loaded torch.
     """
-    from torch._dynamo import config as tracing  # both take as long to load as all of torch
+    from torch._dynamo import config as tracing  # torch's compiler, which takes as long to load as the rest
     from torch._inductor import config
 
     tracing.recompile_limit = max(tracing.recompile_limit, FORMS)

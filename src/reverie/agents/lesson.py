@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config.dreamer import StepConfig
+from ..nn import ranks
 from ..nn.optim import Stepper
 from ..world.model import Seen, Window
 from .behavior import Behavior
@@ -42,7 +43,8 @@ class Lesson:
         """Step down the gradients that losses have left; whether both are finite and so it was done, and metrics."""
         norms = {name: stepper.norm() for name, stepper in self.steppers.items()}
         metrics = {metric_of(name): loss.detach().mean() for name, loss in losses.items()}
-        finite = torch.isfinite(torch.stack([*norms.values(), *metrics.values()])).all()
+        # what is not finite is so for all processes, which must make the same step
+        finite = torch.isfinite(ranks.average_(torch.stack([*norms.values(), *metrics.values()]))).all()
         for name, stepper in self.steppers.items():
             stepper.step(norms[name], finite)
         for behavior in self.behaviors:

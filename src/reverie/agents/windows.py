@@ -16,6 +16,9 @@ def check_lengths(config: Config) -> None:
     """Refuse windows that are too short for what is to be learned from them."""
     if config.behavior.starts == 1 and config.behavior.replay_scale:
         raise UserError("--behavior.starts 1 leaves the replayed critic loss no pair of rows: give 2 or more, or 0")
+    behavior = config.behavior
+    if config.agent.policy == "imagined" and behavior.horizon == 1 and (behavior.arrival or not behavior.train_start):
+        raise UserError("--behavior.horizon 1 leaves dreams nothing to learn from here: give 2 or more")
     if config.world.overshoot >= config.replay.length:
         raise UserError("--world.overshoot must be below --replay.length, the rows of a window")
 

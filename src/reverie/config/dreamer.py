@@ -91,7 +91,7 @@ class WorldConfig:
     free_mean: bool = False
     """Compare the batch's mean KL with the free nats instead of each row's."""
     grad_heads: tuple[Literal["decoder", "reward", "cont"], ...] = ("decoder", "reward", "cont")
-    """Heads whose gradients reach the features: decoder, reward, cont."""
+    """Heads whose gradients reach the features: decoder (of the previous observation, too), reward, cont."""
     representation: Literal["reconstruction", "barlow", "infonce"] = "reconstruction"
     """What teaches the features: reconstruction, or without a decoder redundancy reduction or contrast."""
     barlow_offdiagonal: float = 5e-4
@@ -177,9 +177,9 @@ class BehaviorConfig:
     replay_scale: float = 0.3
     """Weight of the critic's loss on replayed rows, whose gradient reaches the world model; 0 leaves it out."""
     noise: float = 0.0
-    """Deviation of Gaussian noise added to continuous actions while collecting."""
+    """Deviation of Gaussian noise added to the numbers of actions while collecting."""
     epsilon: float = 0.0
-    """Probability of a random action while collecting, for discrete actions."""
+    """Probability that all choices of an action are random while collecting."""
 
 
 @dataclass(frozen=True)

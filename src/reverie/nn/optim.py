@@ -129,8 +129,8 @@ def renewed(old: float | Tensor, value: float) -> float | Tensor:
 class Stepper(Flat):
     """The optimiser of Dreamer agents: Adam or LaProp, gradients cut for each layer's tensors or all together.
 
-    LaProp divides gradients by their running size and then averages them, Adam the other way round. A step with
-    gradients that are not finite changes nothing.
+    LaProp divides gradients by their running size and then averages them, Adam the other way round. A step that
+    is not to be made changes nothing.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], config: StepConfig) -> None:

@@ -220,7 +220,7 @@ def is_shared() -> bool:
 
 def marked(config: Config, device: torch.device) -> bool:
     """Whether torch's cache has all functions of an agent already, or can have none."""
-    from torch._inductor import config as settings  # which takes as long to load as all of torch
+    from torch._inductor import config as settings  # torch's compiler, which takes as long to load as the rest of torch
 
     mark = mark_of(config, device)
     return mark is None or mark.exists() or settings.force_disable_caches or not settings.fx_graph_cache

@@ -54,7 +54,7 @@ def texts(words: list[str]) -> ctypes.Array[ctypes.c_char_p]:
 
 def kept(main: Path, options: list[str]) -> bytes:
     """What `compiled` gives, from torch's cache on disk if it has been compiled before."""
-    from torch._inductor.runtime.cache_dir_utils import cache_dir  # which loads all of torch's compiler
+    from torch._inductor.runtime.cache_dir_utils import cache_dir  # torch's compiler, slow to load
 
     sources = [path.read_text() for path in (main, *sorted(main.parent.glob("*.cuh")))]
     about = repr((torch.__version__, torch.version.cuda, options, sources))
