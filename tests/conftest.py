@@ -24,7 +24,9 @@ torch.set_num_threads(1)  # for what modules set up
 FIRST = (
     "test_nothing_lost", "test_kernel", "test_ray", "test_compiled", "test_cli_sweep_workers", "test_changeover",
     "test_cli_sweep", "test_compilers", "test_cli_launch", "test_resume", "test_examples", "test_plan2explore_compiled",
-    "test_page", "test_steps", "test_process", "test_docs",
+    "test_page", "test_steps", "test_process", "test_docs", "test_ranks", "test_mario", "test_generated_runs",
+    "test_report", "test_cli_train", "test_machine", "test_godot", "test_rssm", "test_export", "test_fit", "test_study",
+    "test_atari", "test_stores", "test_episodes_mlflow", "test_cli_bench", "test_web", "test_dmc", "test_dream",
 )  # fmt: skip
 """Files that take longest, those that wait between those that compute: none of them is to be begun last."""
 
