@@ -217,6 +217,15 @@ def test_a_broken_world_model_does_not_stop_what_real_rows_teach():
     assert metrics["train/ppo_skipped"] == 0 and metrics["train/policy_loss"].isfinite()
 
 
+def test_a_loss_that_is_not_finite_is_skipped_though_its_gradients_are():
+    agent = agent_of()
+    rows, loss = rollout_of(agent), agent.behavior.critic.loss
+    agent.behavior.critic.loss = lambda feature, target: loss(feature, target) + torch.inf
+    before = {name: value.clone() for name, value in agent.behavior.actor.state_dict().items()}
+    assert agent.learn_rollout(rows).metrics["train/ppo_skipped"] == 1
+    assert all(torch.equal(value, before[name]) for name, value in agent.behavior.actor.state_dict().items())
+
+
 def test_dreams_begin_at_real_states():
     agent = agent_of(DreamPPO, behavior__horizon=4)
     for critic in (agent.behavior.critic, agent.behavior.judge):
