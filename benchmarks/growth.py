@@ -1,10 +1,10 @@
 """What updates and acting take as one setting grows and the others stay: batch, length, horizon, model, environments.
 
-    python benchmarks/growth.py FILE.json [--device cpu|cuda] [--fast graph|compile|off] [--seconds 1]
+    python benchmarks/growth.py FILE.json [--device cpu|cuda] [--fast graph|compile|off] [--seconds 1] [--repeats 3]
     python benchmarks/growth.py FILE.json --draw PICTURE.svg [--relative]       (needs matplotlib)
 
 On a GPU around `12m` with 64x64 images, on a CPU around `1m` with 24 numbers. Rows are made up; a figure is the median
-of three repeats, and is written down as soon as it is known.
+of repeats, and is written down as soon as it is known.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ AXES: dict[str, list[Any]] = {
 }
 MODELS = {"cuda": ["1m", "12m", "25m", "50m", "200m"], "cpu": ["1m", "12m", "25m", "50m"]}
 ENVS = [1, 4, 16, 64]
-REPEATS = 3
 FILLED = 4_000
 """Steps in the replay."""
 NAMES = {"batch": "windows in a batch", "length": "rows of a window", "horizon": "steps of a dream",
@@ -83,7 +82,7 @@ def measured(words: argparse.Namespace, settings: dict[str, Any], envs: int, act
         config = config_of(words, settings, envs, folder)
         parts = make_parts(config)
         parts.close()
-        watch = Stopwatch(parts.device, REPEATS, words.seconds)
+        watch = Stopwatch(parts.device, words.repeats, words.seconds)
         call = act_of(parts, envs) if acting else update_of(config, parts, Path(folder))
         watch.block(call, WARMUP + 1 if words.device == "cuda" else 1)
         timing = watch.measure(call)
@@ -127,6 +126,7 @@ def main() -> None:
     parser.add_argument("--device", choices=tuple(AROUND), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--fast", default="graph", help="how updates run; compile takes a minute for each point")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long each point is measured")
+    parser.add_argument("--repeats", type=int, default=3, help="repeats that a figure is the median of")
     parser.add_argument("--only", nargs="+", default=[*AXES, "model", "middle", "envs"], help="what to vary")
     parser.add_argument("--draw", type=Path, help="draw the file's figures instead")
     parser.add_argument("--relative", action="store_true", help="draw each curve beside its first point")

@@ -93,6 +93,7 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
     check_stores(config)
     device = device_of(config)
     torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True  # shapes stay the same, so the fastest convolutions are worth a search
     with ExitStack() as unless_made:
         # first, since processes take seconds to load torch
         count = suited(config, device, kind is not None)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from reverie.nn.layers import Layers
-from reverie.nn.subpixel import enlarged_conv, enlarging_taps, pooled_conv, pooling_taps
+from reverie.nn.subpixel import enlarged_conv, phases_of_pairs, pooled_conv
 from reverie.world.images import PoolEncoder
 
 
@@ -28,14 +28,20 @@ def agree(ours, theirs, conv, x):
 def test_enlarging_and_convolving_at_once(outputs):
     conv, x = parts(5, outputs)
     theirs = conv(F.interpolate(x.permute(0, 3, 1, 2), scale_factor=2.0)).permute(0, 2, 3, 1)
-    agree(enlarged_conv(x, conv, enlarging_taps().double()), theirs, conv, x)
+    agree(enlarged_conv(x, conv), theirs, conv, x)
 
 
 @pytest.mark.parametrize("inputs", [1, 3, 8, 9])
 def test_convolving_and_pooling_at_once(inputs):
     conv, x = parts(inputs, 4)
     theirs = F.max_pool2d(conv(x.permute(0, 3, 1, 2)), 2).permute(0, 2, 3, 1)
-    agree(pooled_conv(x, conv, pooling_taps().double()), theirs, conv, x)
+    agree(pooled_conv(x, conv), theirs, conv, x)
+
+
+def test_convolving_pairs_of_pixels():
+    conv, x = parts(3, 4)
+    phases = phases_of_pairs(x, conv).reshape(2, 6, 8, 4) + conv.bias  # the two phases of a pair are pixels of a line
+    agree(phases, conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1), conv, x)
 
 
 def test_a_folded_encoder_sees_the_same():

@@ -17,7 +17,7 @@ from ..nn.halved import Halved
 from ..nn.optim import Stepper
 from ..nn.patches import patches_of
 from ..nn.tail import fusible
-from ..world.images import PoolEncoder
+from ..world.images import PoolDecoder, PoolEncoder
 from ..world.kernel.persistent import PersistentScan
 from ..world.kernel.program import Program
 from ..world.kernel.shape import shape_of, unfit
@@ -67,10 +67,12 @@ def hasten(world: WorldModel, behaviors: Mapping[str, Behavior], steppers: Mappi
     keep_compiled()
     if not isinstance(world.rssm.scan, Scan):
         world.rssm.scan = Scan(world.rssm)  # type: ignore[method-assign]
-    for module in world.encoder.modules():
+    for module in world.modules():
         if isinstance(module, PoolEncoder):
             module.folded = True
-            module.fused = all(fusible(tail, module.taps.device) for tail in module.tails)
+        if isinstance(module, PoolEncoder | PoolDecoder):
+            device = next(module.parameters()).device
+            module.fused = all(fusible(tail, device) for tail in module.tails)
     found: Regions = {}
     _find(found, "", world, "encoded", "predicted")
     _find(found, "", world.rssm, "shares")
@@ -83,7 +85,7 @@ def hasten(world: WorldModel, behaviors: Mapping[str, Behavior], steppers: Mappi
             behavior.dreamt = Dreaming(world.rssm, behavior)  # type: ignore[method-assign]
             found[f"{name}/dream"] = Region(behavior.dreamt, "step", COSTS["dream"])
     for name, stepper in steppers.items():
-        found[f"{name}/optimizer"] = Region(stepper, "step", 1)
+        found[f"{name}/optimizer"] = Region(stepper, "descend", 1)
     if isinstance(world.rssm.scan, PersistentScan):
         found.pop("step").compile()  # for reports alone: updates have a kernel
     return found
@@ -177,11 +179,13 @@ class Actor(nn.Module):
     def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
         super().__init__()
         self.rssm, self.actor = rssm, behavior.actor
-        self.advance = behavior.advance
+        self.chosen = behavior.chosen
 
-    def forward(self, state: State, draw: Tensor, noise: Tensor) -> tuple[State, Tensor]:
-        """The state dreamt to follow, and the action that leads there."""
-        return self.advance(self.rssm, state, draw, noise)
+    def forward(self, feature: Tensor, draw: Tensor, noise: Tensor) -> tuple[State, Tensor]:
+        """The state dreamt to follow features (B, F), and the action that leads there."""
+        action = self.chosen(feature, draw)
+        state = State(*feature.split([self.rssm.deter, self.rssm.latent.size], -1))
+        return self.rssm.step(state, action, noise), action
 
 
 class Dreaming:
@@ -205,7 +209,7 @@ class Dreaming:
 
     def _step(self, weights: dict[str, Tensor], feature: Tensor, after: Tensor, draw: Tensor, noise: Tensor) -> Tensor:
         """The action at features (B, F); those that it leads to are written to `after`."""
-        state = State(*feature.split([self.actor.rssm.deter, self.actor.rssm.latent.size], -1))
-        found, action = functional_call(self.actor, weights, (state, draw, noise))
-        after.copy_(found.feature)
+        found, action = functional_call(self.actor, weights, (feature, draw, noise))
+        for place, part in zip(after.split([part.shape[-1] for part in found], -1), found):
+            place.copy_(part)  # joined first, they would be copied twice
         return action

@@ -147,9 +147,12 @@ class Stepper(Flat):
         self.apart = {number: list(each) for number, each in enumerate(sizes) if len(each) > 1}
         """Parameters whose gradients are cut in parts of so many rows each."""
         self.whole = torch.tensor([number not in self.apart for number in range(len(sizes))], device=device)
-        counts = torch.tensor(self.blocks, device=device)
-        self.owner = torch.tensor(self.groups, device=device).repeat_interleave(counts)
-        """The parameter that each block is cut with."""
+        self.partner = torch.tensor(self.groups, device=device)
+        """The same, as indices on the device."""
+        self.owner = torch.arange(len(sizes), device=device).repeat_interleave(torch.tensor(self.blocks, device=device))
+        """The parameter that each block is of."""
+        self.lengths = torch.zeros(len(sizes), device=device)
+        """Those of the parameters' gradients, as they were last measured."""
 
     def zero(self) -> None:
         """Forget the gradients of the last step."""
@@ -163,15 +166,30 @@ class Stepper(Flat):
         self.gradient.zero_()  # between the parameters too, where a factor that was not finite has left its mark
         if found:
             torch._foreach_copy_([view for view, _ in found], [grad for _, grad in found])
-        return ranks.average_(self.gradient).norm()
+        gradient = ranks.average_(self.gradient)
+        if gradient.is_cpu:
+            return gradient.norm()  # parameters are measured one by one in a step, or by C code
+        self.lengths = self._lengths(gradient)
+        return self.lengths.norm()
 
     @torch.no_grad()
     def step(self, norm: Tensor, finite: Tensor) -> None:
-        """Step down the gradients that a backward pass has left, if they are finite."""
+        """Step down the gradients that `norm` has gathered, if they are finite."""
         config = self.config
-        self._cut(norm)
-        count = self.count + 1
-        gradient, rate = self.gradient, config.lr * self.share
+        if self.gradient.is_cpu and config.agc > 0:
+            self.lengths = self._lengths(self.gradient)
+        share = (config.clip / (norm + 1e-6)).clamp(max=1.0) if config.clip > 0 else torch.ones_like(norm)
+        for number, sizes in self.apart.items() if config.agc > 0 else ():
+            for weight, gradient in zip(self.parameters[number].split(sizes), self.views[number].split(sizes)):
+                limit = weight.norm().clamp(min=LEAST_LENGTH) * config.agc
+                gradient.mul_((limit / (share * gradient.norm()).clamp(min=1e-30)).clamp(max=1.0))
+        self.descend(share, self._lengths(self.flat) if config.agc > 0 else self.lengths, finite)
+
+    def descend(self, share: Tensor, lengths: Tensor, finite: Tensor) -> None:
+        """Step down that share of the gradients, cut to the lengths of the parameters."""
+        config = self.config
+        gradient = self._cut(share, lengths) if config.agc > 0 else self.gradient * share
+        count, rate = self.count + 1, config.lr * self.share
         square = torch.lerp(self.square, gradient.square(), 1 - BETAS[1])
         size = (square / (1 - BETAS[1] ** count)).sqrt_().add_(config.eps)
         if config.kind == "laprop":
@@ -185,21 +203,14 @@ class Stepper(Flat):
         for old, new in ((self.flat, moved), (self.mean, mean), (self.square, square), (self.count, count)):
             old.copy_(torch.where(finite, new, old))
 
-    def _cut(self, norm: Tensor) -> None:
-        config = self.config
-        if config.clip > 0:
-            self.gradient.mul_((config.clip / (norm + 1e-6)).clamp(max=1.0))
-        if config.agc > 0:
-            limits = self._lengths(self.flat).clamp(min=LEAST_LENGTH) * config.agc
-            shares = (limits / self._lengths(self.gradient).clamp(min=1e-30)).clamp(max=1.0)
-            shares = torch.where(self.whole, shares, 1.0)
-            self.gradient.view(-1, BLOCK).mul_(shares[self.owner].unsqueeze(1))
-            for number, sizes in self.apart.items():
-                for weight, gradient in zip(self.parameters[number].split(sizes), self.views[number].split(sizes)):
-                    limit = weight.norm().clamp(min=LEAST_LENGTH) * config.agc
-                    gradient.mul_((limit / gradient.norm().clamp(min=1e-30)).clamp(max=1.0))
+    def _cut(self, share: Tensor, lengths: Tensor) -> Tensor:
+        """That share of the gradient, each parameter's at most a part of its own length, some cut together."""
+        squares = torch.stack([lengths, self.lengths * share]).square()
+        own, gradient = torch.zeros_like(squares).index_add(1, self.partner, squares).sqrt()[:, self.partner]
+        shares = (own.clamp(min=LEAST_LENGTH) * self.config.agc / gradient.clamp(min=1e-30)).clamp(max=1.0)
+        shares = torch.where(self.whole, shares, 1.0) * share
+        return (self.gradient.view(-1, BLOCK) * shares[self.owner].unsqueeze(1)).flatten()
 
     def _lengths(self, flat: Tensor) -> Tensor:
         """The length of each parameter's part."""
-        squares = flat.view(-1, BLOCK).square().sum(1)
-        return torch.zeros(len(self.blocks), device=flat.device).index_add(0, self.owner, squares).sqrt()
+        return torch.stack(torch._foreach_norm(flat.split([blocks * BLOCK for blocks in self.blocks])))

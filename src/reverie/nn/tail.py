@@ -1,6 +1,8 @@
-"""What follows a folded convolution: the largest of four phases, bias, RMS norm and SiLU, as one operation.
+"""What follows a folded convolution: bias, RMS norm and SiLU of the largest of four phases, or of each: one operation.
 
-On a GPU it is a kernel each way, on a CPU the formulas below. Pixels are rows here: phases (N, 4, c), results (N, c).
+On a GPU it is a kernel each way, on a CPU the formulas below. Pixels are rows here: phases (N, P, c), results (M, c).
+Of four phases the largest is taken, whether they are in one row or two in each of two lines. Where there is one, the
+rows are the phases of 2x2 tiles of an enlarged map.
 """
 
 from __future__ import annotations
@@ -23,34 +25,66 @@ def fusible(tail: nn.Module, device: torch.device) -> bool:
 
 def pooled_tail(phases: Tensor, bias: Tensor, tail: nn.Module, tiled: bool) -> Tensor:
     """The tail of the largest phases and a bias (B, h, w, o), given (B, h, w, 4 o); `tiled`: (B, h / 2, w / 2, 4 o)."""
+    batch, height, width, _ = phases.shape
+    y = _tail(phases.unflatten(3, (4, -1)), bias, tail, width if tiled else 0)
+    return y.reshape(batch, height // 2, width // 2, -1) if tiled else y.reshape(batch, height, width, -1)
+
+
+def paired_tail(phases: Tensor, bias: Tensor, tail: nn.Module) -> Tensor:
+    """The tail of the largest phases and a bias (B, h, w, o), given those of two lines each (B, 2 h, w, 2 o)."""
+    batch, height, width, _ = phases.shape
+    return _tail(phases.unflatten(3, (2, -1)), bias, tail, width).reshape(batch, height // 2, width, -1)
+
+
+def spread_tail(phases: Tensor, bias: Tensor, tail: nn.Module) -> Tensor:
+    """The tail of each phase of a tile and a bias, spread over the map (B, 2 h, 2 w, o), given (B, h, w, 4, o)."""
+    batch, height, width, _, outputs = phases.shape
+    return _tail(phases.unsqueeze(4), bias, tail, 2 * width).reshape(batch, 2 * height, 2 * width, outputs)
+
+
+def _tail(phases: Tensor, bias: Tensor, tail: nn.Module, width: int) -> Tensor:
+    """The tail of phases (..., P, c) as rows (M, c)."""
     norm = next(tail.children())
     assert isinstance(norm, RMSNorm), norm
-    batch, height, width, _ = phases.shape
-    rows = phases.reshape(-1, 4, len(bias)).contiguous()
-    y = fused_tail(rows, bias, norm.weight, norm.eps, width if tiled else 0)
-    return y.reshape(batch, height // 2, width // 2, -1) if tiled else y.reshape(batch, height, width, -1)
+    return fused_tail(phases.reshape(-1, *phases.shape[-2:]).contiguous(), bias, norm.weight, norm.eps, width)
 
 
 @torch.library.custom_op("reverie::tail", mutates_args=())
 def fused_tail(phases: Tensor, bias: Tensor, scale: Tensor, eps: float, width: int) -> Tensor:
-    """The tail (N, c) of phases (N, 4, c): row by row, or tile by tile of maps of a width other than 0."""
-    z = _normal(phases, bias, eps)[0] * scale
-    return in_tiles(F.silu(z.to(phases.dtype)), width)
+    """The tail (M, c) of phases (N, P, c), row by row; or of maps of a width other than 0.
+
+    Of four phases the results are then in the order of tiles; two are followed by two more one line below; one came in
+    the order of tiles, and results are in that of rows.
+    """
+    z = _normal(gathered(phases, width), bias, eps)[0] * scale
+    y = F.silu(z.to(phases.dtype))
+    return in_tiles(y, width) if phases.shape[1] == 4 else in_rows(y, width) if phases.shape[1] == 1 else y
 
 
 @torch.library.custom_op("reverie::tail_backward", mutates_args=())
 def fused_tail_backward(
     dy: Tensor, phases: Tensor, bias: Tensor, scale: Tensor, eps: float, width: int
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of the phases (N, 4, c), and of bias and scale (2, c)."""
-    normal, inverse = _normal(phases, bias, eps)
+    """The gradients of the phases (N, P, c), and of bias and scale (2, c)."""
+    each, four = phases.shape[1], gathered(phases, width)
+    normal, inverse = _normal(four, bias, eps)
     z = (normal * scale).to(phases.dtype).to(normal.dtype)
-    dz = in_rows(dy, width) * z.sigmoid() * (1 + z * (1 - z.sigmoid()))
+    dy = in_rows(dy, width) if each == 4 else in_tiles(dy, width) if each == 1 else dy
+    dz = dy * z.sigmoid() * (1 + z * (1 - z.sigmoid()))
     d = dz * scale
     d = inverse * (d - normal * (d * normal).mean(-1, keepdim=True))
-    top = phases == phases.amax(1, keepdim=True)
-    dphases = (d / top.sum(1)).unsqueeze(1) * top  # equal phases share the gradient, as torch does it
-    return dphases.to(phases.dtype), torch.stack([d.sum(0), (dz * normal).sum(0)])
+    top = four == four.amax(1, keepdim=True)
+    found = (d / top.sum(1)).unsqueeze(1) * top  # equal phases share the gradient, as torch does it
+    if each == 2:
+        found = found.reshape(-1, width, 2, 2, found.shape[-1]).transpose(1, 2).reshape(phases.shape)
+    return found.to(phases.dtype).contiguous(), torch.stack([d.sum(0), (dz * normal).sum(0)])
+
+
+def gathered(phases: Tensor, width: int) -> Tensor:
+    """Phases side by side (M, 4, c) where two each came in lines so wide; else as they are."""
+    if phases.shape[1] != 2:
+        return phases
+    return phases.unflatten(0, (-1, 2, width)).transpose(1, 2).reshape(-1, 4, phases.shape[-1])
 
 
 def in_tiles(rows: Tensor, width: int) -> Tensor:
@@ -93,7 +127,7 @@ def _backward_on_gpu(
 
 @fused_tail.register_fake
 def _forward_shapes(phases: Tensor, bias: Tensor, scale: Tensor, eps: float, width: int) -> Tensor:
-    return phases.new_empty(phases.shape[0], phases.shape[2])
+    return phases.new_empty(phases.shape[0] // (2 if phases.shape[1] == 2 else 1), phases.shape[2])
 
 
 @fused_tail_backward.register_fake

@@ -12,22 +12,24 @@ from ..config.errors import UserError
 from ..nn.layers import Layers
 from ..nn.subpixel import (
     enlarged_conv,
-    enlarging_taps,
+    enlarged_phases,
     kernels_of,
     phases_of,
+    phases_of_pairs,
     phases_of_tiles,
     pooled_conv,
-    pooling_taps,
 )
-from ..nn.tail import pooled_tail
+from ..nn.tail import paired_tail, pooled_tail, spread_tail
 
 STAGES = 4
 MANY = 64
 """Images from which on folding the kernels costs less than it saves."""
+FEW = 64
+"""Channels below which a GPU is faster at tiles of pixels than at pairs, though these take fewer products."""
 WIDEST_MAP = 16
 """Longest side of the smallest map; a larger one would make the dense layers huge."""
 MULTIPLES = (2, 3, 4, 4)
-"""Channels of the pooling networks' stages, in units of the depth."""
+"""Channels of the pooling networks' stages, in units of the depth; never fewer than before, as `_fused` relies on."""
 
 
 def stages_for(height: int, width: int) -> int:
@@ -62,7 +64,6 @@ class PoolEncoder(nn.Module):
     """Whether convolution and pooling are one operation for many images, which GPUs are faster at."""
     fused = False
     """Whether what follows a folded convolution is one kernel too; `nn.tail.fusible` says what for."""
-    taps: Tensor
 
     def __init__(self, make: Layers, shape: tuple[int, ...], depth: int) -> None:
         super().__init__()
@@ -74,7 +75,6 @@ class PoolEncoder(nn.Module):
         self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in pairwise(sizes))
         self.tails = nn.ModuleList(make.tail(size) for size in widths)
         self.outputs = widths[-1] * (height >> stages) * (width >> stages)
-        self.register_buffer("taps", pooling_taps(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Features (B, E) of images (B, c, h, w) between -0.5 and 0.5."""
@@ -83,24 +83,30 @@ class PoolEncoder(nn.Module):
             if self.fused:
                 return self._fused(x).flatten(1)
             for conv, tail in zip(self.convs, self.tails):
-                x = tail(pooled_conv(x, conv, self.taps))
+                x = tail(pooled_conv(x, conv))
             return x.flatten(1)
         for conv, tail in zip(self.convs, self.tails):
             x = tail(self.pool(conv(x)).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         return x.permute(0, 2, 3, 1).flatten(1)
 
     def _fused(self, x: Tensor) -> Tensor:
-        """The folded form, with the maps between the stages as the tiles that the next convolution takes."""
+        """The folded form, with the maps between the stages as the next convolution takes them."""
+        tiled = [False, *(kernels_of(conv)[0].shape[1] < FEW for conv in list(self.convs)[1:]), False]
         for i, (conv, tail) in enumerate(zip(self.convs, self.tails)):
-            phases = phases_of_tiles(x, conv, self.taps) if i else phases_of(x, conv, self.taps)
-            x = pooled_tail(phases, kernels_of(conv)[1], tail, tiled=i < self.stages - 1)
+            bias = kernels_of(conv)[1]
+            if i and not tiled[i]:
+                x = paired_tail(phases_of_pairs(x, conv), bias, tail)
+            else:
+                phases = phases_of_tiles(x, conv) if tiled[i] else phases_of(x, conv)
+                x = pooled_tail(phases, bias, tail, tiled[i + 1])
         return x
 
 
 class PoolDecoder(nn.Module):
     """Nearest upsampling and a 5x5 convolution, both at once, several times; state and latent enter separately."""
 
-    taps: Tensor
+    fused = False
+    """Whether what follows a convolution is one kernel; `nn.tail.fusible` says what for."""
 
     def __init__(
         self, make: Layers, shape: tuple[int, ...], depth: int, deter: int, stoch: int, units: int, blocks: int
@@ -118,7 +124,6 @@ class PoolDecoder(nn.Module):
         sizes = [*reversed(widths), channels] if self.stages else [widths[-1], channels]
         self.convs = nn.ModuleList(make.conv(i, o, 5, padding=2) for i, o in pairwise(sizes))
         self.tails = nn.ModuleList(make.tail(size) for size in sizes[1:-1])
-        self.register_buffer("taps", enlarging_taps(), persistent=False)
 
     def forward(self, deter: Tensor, stoch: Tensor) -> Tensor:
         """Images (B, c, h, w) between 0 and 1."""
@@ -128,11 +133,18 @@ class PoolDecoder(nn.Module):
         blocks = blocks.reshape(-1, self.blocks, height, width, channels // self.blocks)
         spread = blocks.permute(0, 2, 3, 1, 4).flatten(3)  # (B, h, w, c)
         x = self.tail(spread + self.stoch_in(stoch).reshape(spread.shape))
-        for i, conv in enumerate(self.convs):
-            x = enlarged_conv(x, conv, self.taps) if self.stages else conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
-            if i < len(self.tails):
-                x = self.tails[i](x)
+        *convs, last = self.convs
+        for conv, tail in zip(convs, self.tails):
+            x = self._enlarged(x, conv, tail)
+        x = enlarged_conv(x, last) if self.stages else last(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
         return x.permute(0, 3, 1, 2).float().sigmoid()
+
+    def _enlarged(self, x: Tensor, conv: nn.Module, tail: nn.Module) -> Tensor:
+        """Maps (B, 2 h, 2 w, o) of maps (B, h, w, i)."""
+        bias = kernels_of(conv)[1]
+        if self.fused and len(bias) % 4 == 0:
+            return spread_tail(enlarged_phases(x, conv), bias, tail)
+        return tail(enlarged_conv(x, conv))
 
 
 class StrideEncoder(nn.Module):

@@ -118,6 +118,7 @@ class RSSM(nn.Module):
     def step(self, state: State, action: Tensor, noise: Tensor) -> State:
         """The state (B,) dreamt to follow when that action is taken."""
         deter = self.cell(state.deter, state.stoch, self.cell.embed(action))
+        deter = deter.to(state.deter.dtype)  # where dreams are kept in half precision, before it is written anywhere
         return State(deter, self.latent.sample(self.prior(deter), noise))
 
     def imagine(self, start: State, advance: Advance, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

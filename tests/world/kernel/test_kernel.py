@@ -87,7 +87,7 @@ def case_of(size: str, folder: Path | None, steps: int = 4) -> Case:
     shape, window = shape_of(rssm), window_of(rssm, steps).halved()
     if size in STAND_INS:
         tile, room, ahead = STAND_INS[size]
-        shape = replace(shape, tile=tile, room=room, ahead=ahead)
+        shape = replace(shape, tile=tile, room=room, ahead=ahead, lasting=ahead)
         assert shape.streamed and min(shape.slots.values()) >= 4
     else:
         assert not unfit(rssm, 16, half=True)

@@ -68,6 +68,22 @@ DEVICE void copy16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from)
                : "memory");
 }
+// the same of what the second-level cache is to keep as long as it can, or to give up first
+typedef unsigned long long Policy;
+DEVICE Policy keep_policy() {
+  Policy policy;
+  asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+DEVICE Policy pass_policy() {
+  Policy policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+DEVICE void copy16(void* to, const void* from, Policy policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
+               ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "l"(policy) : "memory");
+}
 DEVICE void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> DEVICE void await_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 // lets the second-level cache fetch what will be read later

@@ -34,6 +34,7 @@ def definitions(shape: Shape, trapping: bool) -> list[str]:
         "DETER": shape.deter, "HIDDEN": shape.hidden, "BLOCKS": shape.blocks, "GROUPS": shape.groups,
         "CLASSES": shape.classes, "UNIMIX": f"{shape.unimix:.9g}f", "TRAPPING": int(trapping),
         "COLUMNS": shape.tile, "NUM_COUNTERS": COUNTERS, "NUM_SPLIT": SPLIT, "AHEAD": shape.ahead,
+        "LASTING": shape.lasting,
     }  # fmt: skip
     for name in ("forward", "reverse"):
         counts = {"SHARED": shape.shared[name], "SLOTS": shape.slots[name], "ALL_CELLS": shape.cells[name]}

@@ -28,8 +28,9 @@ ROOM = 227 * 1024
 """Bytes of shared memory that a thread block can have on a GPU of compute capability 9.0."""
 MOST_SLOTS = 16
 """Cells of streamed weights on their way to a warp: at 50m that is most of what a step needs."""
-CACHED, AHEAD = 4096, 8
-"""The largest deter whose streamed weights fit the second-level cache; cells that are called there ahead for others."""
+CACHED, AHEAD, LASTING = 4096, 8, 8
+"""The largest deter whose streamed weights fit the second-level cache; for others, cells that are called there ahead,
+and cells that it is to keep."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class Shape:
     """Bytes of shared memory that a thread block may take, of which streamed weights take what others leave."""
     ahead: int = 0
     """Cells of streamed weights that are called to the cache beyond those that are on their way to shared memory."""
+    lasting: int = 0
+    """Of each warp's streamed cells, the first that the cache is to keep from step to step; 0 leaves it alone."""
 
     @property
     def block(self) -> int:
@@ -123,8 +126,9 @@ def shape_of(rssm: RSSM) -> Shape:
     hidden = rssm.deter_in.out_features
     wide = rssm.deter // 128
     tile = 16 if rssm.deter <= KEPT else wide if wide % 16 == 0 else 2 * wide  # the latter is one of 64 thread blocks
-    ahead = 0 if rssm.deter <= CACHED else AHEAD
-    return Shape(rssm.deter, hidden, cell.blocks, latent.groups, latent.classes, latent.unimix, tile, ahead=ahead)
+    ahead, lasting = (0, 0) if rssm.deter <= CACHED else (AHEAD, LASTING)
+    widths = (rssm.deter, hidden, cell.blocks, latent.groups, latent.classes)
+    return Shape(*widths, latent.unimix, tile, ahead=ahead, lasting=lasting)
 
 
 def unfit(rssm: RSSM, batch: int, half: bool) -> str:

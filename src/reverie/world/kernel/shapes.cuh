@@ -1,7 +1,8 @@
 // Widths, who a thread is, and how CTAs wait for one another. DETER, HIDDEN, BLOCKS, GROUPS, CLASSES, UNIMIX, COLUMNS
 // (of a product that a CTA works out), SLOTS_FORWARD and SLOTS_REVERSE (cells of weights that a warp has room for, see
-// stream.cuh), AHEAD (cells beyond those that are called to the cache) and TRAPPING (whether a wait that never ends
-// kills the program, or else is noted in `fault` and passed over) are given by whoever compiles.
+// stream.cuh), AHEAD (cells beyond those that are called to the cache), LASTING (cells that it is to keep) and TRAPPING
+// (whether a wait that never ends kills the program, or else is noted in `fault` and passed over) are given by whoever
+// compiles.
 #define PATIENCE 2000000u  // polls before a wait counts as endless: a second or two
 
 constexpr int ROWS = 16;                      // of the batch: the height of a tile of the tensor cores

@@ -4,7 +4,8 @@
 // that comes so many cells later; so the next weights are on their way, or there, while it waits for other CTAs.
 //
 // A lane copies what it will read itself, and nothing else: no barriers are needed. Where the weights do not fit the
-// second-level cache either, those that come after are called there, so that memory is read during waits, too.
+// second-level cache either, those that come after are called there, so that memory is read during waits, too; and a few
+// are to stay there from step to step, since of all of them, taken in turn, none would.
 constexpr int PAIRS = TILE / 16;                 // of tiles of 8 columns, in a cell: 16 bytes of a lane each
 constexpr int CELL = PAIRS * 32;                 // its size, in 16 bytes
 
@@ -29,6 +30,7 @@ template <int SLOTS> struct Stream {
   int next;             // the cell that is fetched next
   int slot;             // the slot that is used next
   bool leads;           // the warp's first lane, which calls cells to the cache for all
+  Policy keep, pass;    // how the cache is to treat the first LASTING cells, and the others
 };
 template <> struct Stream<0> {};  // nothing passes
 
@@ -37,8 +39,14 @@ template <int SLOTS> DEVICE int slot_after(const Stream<SLOTS>& stream, int i) {
 }
 template <int SLOTS> DEVICE void fetch_cell(Stream<SLOTS>& stream, int slot) {
   const Bits128* from = stream.from + (size_t)stream.next * CELL;
+  if (LASTING) {
+    const Policy policy = stream.next < LASTING ? stream.keep : stream.pass;
 #pragma unroll
-  for (int p = 0; p < PAIRS; p++) copy16(stream.ring + slot * CELL + p * 32, from + p * 32);
+    for (int p = 0; p < PAIRS; p++) copy16(stream.ring + slot * CELL + p * 32, from + p * 32, policy);
+  } else {
+#pragma unroll
+    for (int p = 0; p < PAIRS; p++) copy16(stream.ring + slot * CELL + p * 32, from + p * 32);
+  }
   end_copies();
   if (AHEAD && stream.leads) {
     const int later = stream.next + AHEAD;
@@ -54,6 +62,8 @@ DEVICE void start_stream(Stream<SLOTS>& stream, const Here& here, const Bits128*
   stream.cells = cells;
   stream.next = stream.slot = 0;
   stream.leads = here.lane == 0;
+  stream.keep = keep_policy();
+  stream.pass = pass_policy();
   for (int i = 0; i < SLOTS; i++) fetch_cell(stream, i);
 }
 // at the end: copies that nobody will use must not outlive their CTA
