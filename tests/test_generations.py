@@ -6,6 +6,7 @@ from pathlib import Path
 from reverie.config.dreamers import GENERATIONS
 from reverie.config.options import convert, flattened, options
 from reverie.config.presets import stacked
+from reverie.config.uses import unused
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,19 +27,8 @@ def test_the_tables_of_generations_are_those_of_the_presets():
     assert not shown
 
 
-WITHOUT = {
-    "world.classes": {"world.latent": "gaussian"},
-    "world.unimix": {"world.latent": "gaussian"},
-    "behavior.slow_target": {"behavior.slow": "none"},
-    "behavior.slow_scale": {"behavior.slow": "none"},
-    "optim.actor.": {"optim.joint": True},
-    "optim.critic.": {"optim.joint": True},
-}
-"""Beginnings of options -> with which others they do nothing."""
-
-
 def of_generation(preset: str, option: str):
     """What a generation has of an option; None where it does nothing."""
-    values = flattened(stacked([preset]))
-    idle = [others for start, others in WITHOUT.items() if option.startswith(start)]
-    return None if any(others.items() <= values.items() for others in idle) else values[option]
+    config = stacked([preset])
+    without_explorer = option.startswith("explore.")  # which no generation has, and no table tells of
+    return None if unused(option, config) and not without_explorer else flattened(config)[option]

@@ -104,6 +104,21 @@ def test_an_action_is_paid_by_the_reward_that_comes_next():
     np.testing.assert_allclose(losses["critic"].detach(), weight * 0.5 * (guess - returns) ** 2, rtol=1e-4)
 
 
+@pytest.mark.parametrize("arrival", [False, True])
+@pytest.mark.parametrize("norm", [False, True])
+def test_through_the_dynamics_it_is_returns_that_pay_or_with_a_baseline_advantages(arrival, norm):
+    returns = (arriving if arrival else departing)(*NUMBERS)
+    span = max(1.0, np.percentile(returns, 95) - np.percentile(returns, 5)) if norm else 1.0
+    paid = returns[1:] if arrival else returns
+    steps = len(paid)
+    weight = np.cumprod(NUMBERS[1], 0)[:steps]
+    for baseline, taken in ((False, 0.0), (True, NUMBERS[2][:steps])):
+        options = {"arrival": arrival, "dynamics_baseline": baseline, "return_norm": norm, "return_rate": 1.0}
+        _, losses, _, _ = learned(*parts(BOX, gradient="dynamics", **options))
+        np.testing.assert_allclose(losses["actor"].detach(), -weight * (paid - taken) / span, rtol=1e-5)
+    assert not norm or span > 1.5
+
+
 def test_where_values_include_their_reward_an_action_is_paid_by_the_state_it_leads_to():
     world, behavior = parts(arrival=True)
     boot, losses, _, (feature, action) = learned(world, behavior)

@@ -119,12 +119,13 @@ def test_mixed_gradients_are_the_mixture(space):
     assert (found["dynamics"] - found["reinforce"]).abs().max() > 1e-4
 
 
+@pytest.mark.parametrize("baseline", [False, True])
 @pytest.mark.parametrize("arrival", [False, True])
-def test_the_gradient_through_the_dynamics_is_the_slope_of_the_returns(arrival):
+def test_the_gradient_through_the_dynamics_is_the_slope_of_returns_or_of_advantages(arrival, baseline):
     """By finite differences of an actor whose actions do not depend on the state, in a smooth world."""
     smooth = replace(WORLD, latent="gaussian", groups=6, norm="none")
     options = {"continuous": "truncated_normal", "actor_layers": 0, "arrival": arrival}  # actions beyond 1 are cut
-    world, behavior = parts(BOX, smooth, gradient="dynamics", **options)
+    world, behavior = parts(BOX, smooth, gradient="dynamics", dynamics_baseline=baseline, **options)
     world.cont = lambda feature: torch.full(feature.shape[:-1], 0.9)  # weights that actions do not change
     bias = behavior.actor[-1].bias
     with torch.no_grad():
@@ -143,6 +144,38 @@ def test_the_gradient_through_the_dynamics_is_the_slope_of_the_returns(arrival):
                 values.append(loss().item())
                 bias[i] -= step
         assert bias.grad[i].item() == pytest.approx((values[0] - values[1]) / 0.04, rel=0.02, abs=2e-5)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_a_baseline_charges_actions_for_the_values_they_lead_to(norm):
+    """The gradients with it and without it differ by that of the values, weighted and scaled as returns are."""
+    found = {}
+    for baseline in (False, True):
+        options = {"return_norm": norm, "return_rate": 1.0, "dynamics_baseline": baseline}
+        world, behavior = parts(BOX, gradient="dynamics", **options)
+        world.cont = lambda feature: torch.full(feature.shape[:-1], 0.9)
+        start = start_of()
+        ends = torch.zeros(4, dtype=torch.bool)
+        dream, returns = behavior.foreseen(world, start, ends, torch.Generator().manual_seed(0))
+        losses, _ = behavior.judged(dream, returns * 100)
+        losses["actor"].mean().backward(retain_graph=True)
+        found[baseline] = gradient_of(behavior.actor)
+    behavior.actor.zero_grad()
+    weight = torch.tensor([0.9, 0.81, 0.729])[:, None]
+    scale = behavior.range.range if norm else 1.0
+    assert not norm or scale > 2
+    (weight * dream.value[:3] / scale).mean().backward()
+    torch.testing.assert_close(found[True] - found[False], gradient_of(behavior.actor), rtol=1e-3, atol=1e-6)
+    assert gradient_of(behavior.actor).abs().max() > 1e-4
+
+
+def test_discrete_actions_have_the_baseline_of_reinforce_alone():
+    found = []
+    for baseline in (False, True):
+        world, behavior = parts(DISCRETE, gradient="auto", dynamics_baseline=baseline)
+        losses_of(world, behavior)[0]["actor"].mean().backward()
+        found.append(gradient_of(behavior.actor))
+    assert torch.equal(*found) and found[0].abs().max() > 0
 
 
 def test_policies_see_states_without_gradient():

@@ -115,12 +115,15 @@ class Behavior(nn.Module):
 
     def advance(self, rssm: RSSM, state: State, draw: Tensor, noise: Tensor) -> tuple[State, Tensor]:
         """The state (B,) dreamt to follow when this policy acts, and its action."""
+        action = self.chosen(state.feature, draw)
+        return rssm.step(state, action, noise), action
+
+    def chosen(self, feature: Tensor, draw: Tensor) -> Tensor:
+        """The action of this policy at features (B, F) in dreams."""
         if self.through_dynamics:
             with torch.enable_grad():
-                action = self(state.feature.detach()).rsample(draw)
-        else:
-            action = self(state.feature).sample(draw)
-        return rssm.step(state, action, noise), action
+                return self(feature.detach()).rsample(draw)
+        return self(feature).sample(draw)
 
     def foresee(self, world: WorldModel, feature: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Reward, discount and value expected at features (H + 1, ..., F), between which lie actions (H, ..., A)."""
@@ -170,9 +173,9 @@ class Behavior(nn.Module):
         paid = returns[1:] if config.arrival else returns
         steps = len(paid)
         policy = self(feature[:steps])
-        objective = paid / scale
+        advantage = (paid - dream.value[:steps]) / scale
+        objective = advantage if config.dynamics_baseline else paid / scale
         if self.by_score:
-            advantage = (paid - dream.value[:steps]) / scale
             score = reinforce(policy.logp(dream.action[:steps].detach()), advantage)
             objective = mixed(objective, score, self.mix) if self.through_dynamics else score
         entropy = policy.entropy()

@@ -20,7 +20,7 @@ from ..nn import ranks
 from ..nn.beside import Beside
 from ..nn.graph import Graphed
 from ..nn.optim import Stepper
-from ..world.model import Seen, Window
+from ..world.model import ROW_KL, Seen, Window
 from ..world.rssm import State
 from .base import Family, Learned, restore_random
 from .behavior import between
@@ -41,6 +41,7 @@ class Dreamer(Filterer):
 
     def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:
         super().__init__(observation, action, config, device)
+        self.world.tells_rows = config.replay.prioritised > 0
         self.steppers = self._steppers(config.optim)
         self.lr_end = config.optim.lr_end
         self.carried: Memory = {}
@@ -142,13 +143,17 @@ class Dreamer(Filterer):
         for stepper in lesson.steppers.values():
             stepper.zero()
         state, losses, metrics = self._differentiate(window, lesson)
+        kl = metrics.pop(f"world/{ROW_KL}", None)
         finite, seen = lesson.step(losses)
         self.skipped += ~finite
         self.failed.add_(1).mul_(~finite)
         metrics |= seen | {"train/skipped": self.skipped.float()} | self._afterwards(state, window)
         self.measured[name] = tuple(metrics)
         found = {"measured": ranks.average_(torch.stack(list(metrics.values())).detach())}
-        return found | self._writeback(rows, state, losses, finite) | self._carried(rows, state, finite)
+        written = refreshed(rows, self._latents(state.detach()), finite)
+        if self.replay.prioritised:
+            written["priority"] = self._priority(rows, losses, kl).masked_fill(~finite, 0)
+        return found | written | self._carried(rows, state, finite)
 
     def _afterwards(self, state: State, window: Window) -> dict[str, Tensor]:
         """What else is learned after a step of the optimisers, from the states (B, T) of a window; metrics."""
@@ -230,15 +235,18 @@ class Dreamer(Filterer):
         return State(state.deter[:, late], state.stoch[:, late]), {key: x[:, late] for key, x in window.rows.items()}
 
     @torch.no_grad()
-    def _writeback(self, rows: Batch, state: State, losses: dict[str, Tensor], finite: Tensor) -> Batch:
-        """Refreshed latents of the rows (B, T + context), the old ones where nothing was learned."""
-        written = refreshed(rows, self._latents(state), finite)
-        if self.replay.prioritised:
-            surprise = torch.stack([losses[name] for name in ("dyn", "rep", "reward") if name in losses]).sum(0)
-            context = rows["is_first"].shape[1] - surprise.shape[1]
-            surprise = torch.cat([surprise[:, :1]] * context + [surprise], 1)
-            written["priority"] = torch.where(finite, surprise, torch.zeros_like(surprise))
-        return written
+    def _priority(self, rows: Batch, losses: dict[str, Tensor], kl: Tensor | None) -> Tensor:
+        """How badly rows (B, T + context) are predicted: their losses of latent and reward, were no nats free.
+
+        Free nats hide which of the rows below them is predicted worse, and those of a mean make all rows alike. What a
+        lesson does not work out counts nothing.
+        """
+        config, parts = self.world.config, [losses["reward"].detach()] if "reward" in losses else []
+        if kl is not None:
+            parts.append((config.dyn_scale + config.rep_scale) * kl)
+        surprise = torch.stack(parts).sum(0)
+        context = rows["is_first"].shape[1] - surprise.shape[1]
+        return torch.cat([surprise[:, :1]] * context + [surprise], 1)
 
     def failures(self) -> Tensor:
         """How many updates in a row came to nothing for numbers that are not finite."""

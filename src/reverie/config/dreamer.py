@@ -140,6 +140,8 @@ class BehaviorConfig:
     """Initial deviation of tanh-normal and normal actions; None takes the usual one."""
     gradient: Literal["reinforce", "dynamics", "auto", "mixed"] = "reinforce"
     """The actor's gradient; auto takes reinforce for discrete and dynamics for continuous actions."""
+    dynamics_baseline: bool = False
+    """Through the dynamics, learn from advantages: a state's value, with its gradient, is taken off its return."""
     mix: float = 0.1
     """Weight of the gradient through the dynamics where gradients are mixed."""
     mix_end: float | None = None

@@ -9,7 +9,7 @@ Options = dict[str, Any]
 COMMON: Options = {
     "agent.name": "dreamer", "world.bins": 255,
     "behavior.horizon": 15, "behavior.lam": 0.95, "behavior.starts": 0, "behavior.regularizer": "entropy",
-    "behavior.entropy_end": None, "behavior.mix_end": None, "optim.lr_end": 1.0,
+    "behavior.entropy_end": None, "behavior.mix_end": None, "behavior.dynamics_baseline": False, "optim.lr_end": 1.0,
     "replay.recent": 0.0, "replay.prioritised": 0.0, "replay.ends": 0.0, "replay.train_every": 0,
 }  # fmt: skip
 """What all generations have alike."""
@@ -70,7 +70,8 @@ V3_2023: Options = COMMON | {
     "world.free_nats": 1.0, "world.free_mean": False,
     "behavior.units": 512, "behavior.actor_layers": 2, "behavior.critic_layers": 2, "behavior.actor_scale": 1.0,
     "behavior.critic_head": "symlog_twohot", "behavior.continuous": "bounded_normal", "behavior.unimix": 0.01,
-    "behavior.gradient": "auto", "behavior.entropy": 3e-4, "behavior.noise": 0.0, "behavior.epsilon": 0.0,
+    "behavior.gradient": "auto", "behavior.dynamics_baseline": True, "behavior.entropy": 3e-4,
+    "behavior.noise": 0.0, "behavior.epsilon": 0.0,
     "behavior.arrival": False, "behavior.train_start": True, "behavior.true_start": True,
     "behavior.slow": "average", "behavior.slow_target": False, "behavior.slow_scale": 1.0,
     "behavior.return_norm": True, "behavior.replay_scale": 0.0, "behavior.gamma": 1 - 1 / 333,

@@ -23,6 +23,9 @@ from .rssm import RSSM, State
 NAMES = frozenset({"reward", "cont", "dyn", "rep", "actor", "critic", "replay_critic", "barlow", "infonce"})
 """Losses that are not of an observation; an observation of such a name has its loss under another."""
 
+ROW_KL = "row_kl"
+"""The one metric that is not a number but one for each row."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -71,6 +74,8 @@ class WorldModel(nn.Module):
     def __init__(self, space: spaces.Dict, action: int, config: WorldConfig, gamma: float) -> None:
         super().__init__()
         self.config, self.gamma = config, gamma
+        self.tells_rows = False
+        """Whether metrics have the KL of each row, too."""
         make = Layers(config.norm, config.activation, config.init)
         self.encoder = Encoder(space, config, make)
         self.rssm = RSSM(config, self.encoder.outputs, action, make)
@@ -131,7 +136,10 @@ class WorldModel(nn.Module):
         return self.encoder(rows)
 
     def predicted(self, state: State, posterior: Tensor, rows: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The weighted losses (B, T) of all predictions from states, the next latent's among them, and metrics."""
+        """The weighted losses (B, T) of all predictions from states, the next latent's among them, and metrics.
+
+        Where it is asked for, the KL of each row (B, T) is among these, before free nats and means.
+        """
         config, latent = self.config, self.rssm.latent
         prior = self.rssm.prior(state.deter)
         dyn, rep = latent.kl(posterior.detach(), prior), latent.kl(posterior, prior.detach())
@@ -143,6 +151,8 @@ class WorldModel(nn.Module):
             "prior_entropy": latent.entropy(prior.detach()).mean(),
             "posterior_entropy": latent.entropy(posterior.detach()).mean(),
         }
+        if self.tells_rows:
+            metrics[ROW_KL] = dyn.detach().clone()  # a view of it would be one of what has gradients, if compiled
         return losses, metrics
 
     def head_losses(self, state: State, rows: Batch) -> dict[str, Tensor]:
