@@ -13,9 +13,9 @@ MIXED = {"uniform": 0.4, "online": 0.3, "prioritised": 0.3}
 class Life:
     """A run in miniature: it adds rows, learns from windows and writes latents back, all of it from its own state."""
 
-    def __init__(self, folder, storage="ram", envs=2, capacity=60, selectors=None, **archive):
+    def __init__(self, folder, storage="ram", envs=2, capacity=60, selectors=None, device=CPU, **archive):
         options = {"selectors": selectors or MIXED, "folder": folder / "mapped", "seed": 4}
-        self.replay = Replay(envs, capacity, storage=storage, device=CPU, **options)
+        self.replay = Replay(envs, capacity, storage=storage, device=device, **options)
         self.archive = Archive(folder / "saved", **archive)
         self.salt = 0
 
@@ -63,3 +63,9 @@ def rows(start, stop, envs, salt=0):
 def born():
     """What makes such a run in a folder."""
     return Life
+
+
+@pytest.fixture
+def given():
+    """Rows of so many environments, from one time to another."""
+    return rows

@@ -8,9 +8,10 @@ import torch
 from reverie.build import make_agent, make_rehearsal, make_stream
 from reverie.collect.collector import Collector
 from reverie.config.dreamer import ReplayConfig
+from reverie.config.errors import UserError
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
-from reverie.training.opening import layout_of_rows, size_of_agent, size_of_replay
+from reverie.training.opening import layout_of_rows, replay_place, size_of_agent, size_of_replay
 
 CPU = torch.device("cpu")
 
@@ -64,3 +65,23 @@ def test_the_replay_says_where_it_lies_and_what_it_takes(storage, words):
     layout = {"image": ((64, 64, 3), torch.uint8), "reward": ((), torch.float32)}
     line = size_of_replay(layout, ReplayConfig(capacity=1_000_000), 16, storage)
     assert line == f"replay: 1,000,000 steps of 12,292 bytes, 12.3 GB {words} when full"
+
+
+@pytest.mark.parametrize(("storage", "place"), [("auto", "ram"), ("ram", "ram"), ("disk", "disk")])
+def test_the_replay_lies_where_the_option_says(storage, place, tmp_path):
+    config, stream, agent = parts("dreamer_v3", task="toy_catch", replay__storage=storage, logdir=str(tmp_path))
+    stream.close()
+    layout, found, _ = replay_place(config, agent, stream.observation_space)
+    assert found == place
+    replay = make_rehearsal(config, tmp_path, CPU, found).replay
+    replay.allocate(layout)
+    columns = len(layout) if place == "disk" else 0
+    assert len(list((tmp_path / "replay").glob("*.bin"))) == columns and replay.place == CPU
+
+
+@pytest.mark.parametrize("storage", ["pinned", "gpu"])
+def test_a_place_that_a_gpu_must_reach_is_refused_without_one(storage):
+    config, stream, agent = parts("dreamer_v3", task="toy_catch", replay__storage=storage)
+    stream.close()
+    with pytest.raises(UserError, match=f"^--replay.storage {storage} needs a CUDA device: use ram or disk$"):
+        replay_place(config, agent, stream.observation_space)

@@ -30,6 +30,8 @@ INDEX = "index.json"
 FORMAT = 1
 PREFIX = "column."
 """Before the names of columns in a file, where `file` would not do as a name."""
+FILE_BYTES = 1 << 25
+"""About the size of a file: a load holds one at a time beside the replay, so that it takes little more memory."""
 LOGGER = logging.getLogger("reverie")
 
 
@@ -57,7 +59,7 @@ class Archive:
     rows, as they were then: much less to write for large models, and a resumed run learns from older latents.
     """
 
-    def __init__(self, folder: Path, exact: bool = True, file_bytes: int = 1 << 28) -> None:
+    def __init__(self, folder: Path, exact: bool = True, file_bytes: int = FILE_BYTES) -> None:
         self.folder, self.exact, self.file_bytes = folder, exact, file_bytes
         self.chunks: list[Segment] = []
         self.saves: list[Save] = []
@@ -195,27 +197,35 @@ class _Loading:
         follows = save.first
         for chunk in chunks:
             start, stop = max(chunk.start, save.first), min(chunk.stop, save.total)
-            columns = self._read(chunk) if start < stop else None
-            if columns is None:
-                continue
-            if start != follows:
-                self.replay.sever()
-            self.placed.append((start, stop, self.replay.total))
-            self.replay.append(self._complete(columns, start - chunk.start, stop - chunk.start))
-            follows = stop
+            if start < stop and self._place(chunk, start, stop, follows):
+                follows = stop
         self.replay.severed = severed
         if follows != total:
             self.replay.sever()
 
+    def _place(self, chunk: Segment, start: int, stop: int, follows: int) -> bool:
+        """Append the rows of a file from `start` to `stop`, unless it cannot be read; `follows` is the row expected."""
+        columns = self._read(chunk)
+        if columns is None:
+            return False
+        if start != follows:
+            self.replay.sever()
+        self.placed.append((start, stop, self.replay.total))
+        self.replay.append(self._complete(columns, start - chunk.start, stop - chunk.start))
+        return True
+
     def latents(self, save: Save) -> None:
         """Write the latents of the rows that were placed."""
         for segment in save.latents:
-            columns = self._read(segment) or {}
-            for start, stop, row in self.placed:
-                low, high = max(start, segment.start, start + self.replay.first - row), min(stop, segment.stop)
-                if columns and low < high:
-                    part = slice(low - segment.start, high - segment.start)
-                    self.replay.write(row + low - start, {name: value[part] for name, value in columns.items()})
+            self._renew(segment, self._read(segment) or {})
+
+    def _renew(self, segment: Segment, columns: Batch) -> None:
+        """Write the columns of a file over the rows that were placed."""
+        for start, stop, row in self.placed:
+            low, high = max(start, segment.start, start + self.replay.first - row), min(stop, segment.stop)
+            if columns and low < high:
+                part = slice(low - segment.start, high - segment.start)
+                self.replay.write(row + low - start, {name: value[part] for name, value in columns.items()})
 
     def _complete(self, columns: Batch, start: int, stop: int) -> Batch:
         """Some rows of a file with all columns; those it does not have, latents, are 0."""

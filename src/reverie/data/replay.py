@@ -143,13 +143,21 @@ class Replay:
             raise ValueError(f"no window of {length} rows in the {self.total - self.first} held")
         starts = selection.pick(batch, span)
         index = starts[:, None] + torch.arange(length, device=self.place) * self.envs  # B, T
-        slots = (index % self.ring.slots).flatten()
-        sample = {name: self._gathered(flat, slots).unflatten(0, (batch, length)) for name, flat in self.flat.items()}
         return (
-            sample
+            self.at(index)
             | {name: value.to(self.device) for name, value in selection.extras().items()}
             | {"index": index.to(self.device)}
         )
+
+    def at(self, index: Tensor) -> Batch:
+        """The rows (B, T, ...) at steps (B, T), on the device; where one was overwritten, what lies there now."""
+        self.settle()
+        slots = (index % self.ring.slots).flatten()
+        return {name: self._gathered(flat, slots).unflatten(0, index.shape) for name, flat in self.flat.items()}
+
+    def held(self, index: Tensor) -> Tensor:
+        """Which steps have not been overwritten."""
+        return index >= self.first * self.envs
 
     @torch.no_grad()
     def update(self, index: Tensor, values: Batch) -> None:
@@ -182,7 +190,7 @@ class Replay:
 
     def _write_back(self, index: Tensor, values: Batch) -> None:
         slots = index % self.ring.slots
-        held = index >= self.first * self.envs
+        held = self.held(index)
         source = _last_of_equals(slots)
         for name, value in values.items():
             value = value.to(self.place).index_select(0, source)

@@ -82,7 +82,7 @@ class Run:
         self.logger.add(chunk.metrics)
         self.learned(self.agent.learn_rollout(chunk.rows))
         if self.rehearsal is None and (failed := self.agent.failures()) is not None:
-            self.skips.look(int(failed), chunk.rows, self.counters.updates)
+            self.skips.look(int(failed), lambda: chunk.rows, self.counters.updates)
         for learned in self.rehearsal.learn(self.agent, chunk, steps) if self.rehearsal else ():
             self.learned(learned)
         self.collector.publish(self.counters.updates)

@@ -21,6 +21,7 @@ from ..data.select import Newest, Selector, Uniform, Weighting
 from ..nn import ranks
 from .feed import Feed
 from .skips import Skips
+from .trail import Trail
 
 LOG = logging.getLogger("reverie")
 
@@ -29,8 +30,6 @@ DUMPS = 3
 """Batches written down at most."""
 LOOK = 60
 """Rows of a window to look at, if windows to learn from are shorter."""
-CHECK_EVERY = 50
-"""Updates between two looks at a GPU for such failures."""
 
 
 class Rehearsal:
@@ -49,7 +48,7 @@ class Rehearsal:
         self.due = 0.0
         self.started = False
         self.updates = 0
-        self.skips = Skips(folder, "updates", ADVICE, DUMPS)
+        self.trail = Trail(replay, Skips(folder, "updates", ADVICE, DUMPS))
 
     def learn(self, agent: Agent, chunk: Chunk, steps: int) -> Iterator[Learned]:
         """Remember a chunk's rows, then make the updates that are due, one at a time.
@@ -102,8 +101,8 @@ class Rehearsal:
         self.replay.update(batch["index"], learned.writeback)
         self.updates += 1
         failed = agent.failures()
-        if failed is not None and (failed.device.type == "cpu" or self.updates % CHECK_EVERY == 0):
-            self.skips.look(int(failed), batch, self.updates)
+        if failed is not None:
+            self.trail.add(self.updates, failed, batch)
         return learned
 
     def glance(self) -> Batch | None:
@@ -127,7 +126,8 @@ class Rehearsal:
         return batch | {"continues": torch.zeros_like(batch["is_first"][:, 0])}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps; the rows themselves go to files beside it."""
+        """What a checkpoint keeps; the rows themselves go to files beside it. What has failed by now is seen before."""
+        self.trail.look()
         if self.archive is not None:
             self.archive.save(self.replay)
         counts = {name: getattr(self, name) for name in PACE}

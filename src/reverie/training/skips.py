@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ class Skips:
     def __init__(self, folder: Path, kind: str, advice: str, dumps: int) -> None:
         self.folder, self.kind, self.advice, self.dumps = folder, kind, advice, dumps
 
-    def look(self, failed: int, rows: Batch, updates: int) -> None:
+    def look(self, failed: int, rows: Callable[[], Batch], updates: int) -> None:
         """Write down the rows of the first failures, and stop when it has failed again and again."""
         if not failed:
             return
@@ -32,7 +33,7 @@ class Skips:
             self.dumps -= 1
             path = self.folder / f"nonfinite-{updates}.npz"
             with writing(path):
-                np.savez(path, **{key: _plain(value) for key, value in rows.items()})  # type: ignore[arg-type]
+                np.savez(path, **{key: _plain(value) for key, value in rows().items()})  # type: ignore[arg-type]
             LOG.warning("an update was skipped: its loss or gradient is not finite; its batch is in %s", path)
         if failed >= PATIENCE:
             raise UserError(
