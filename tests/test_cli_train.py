@@ -113,6 +113,15 @@ def test_a_replay_that_cannot_fit_is_refused_before_anything_is_written(call, tm
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("storage", ["pinned", "gpu"])
+def test_a_replay_in_a_gpu_s_reach_is_refused_on_a_cpu_before_anything_is_written(call, tmp_path, storage):
+    words = ["--configs", "cartpole", "debug", "--device", "cpu", "--replay.storage", storage]
+    status, out, err = call("train", *words, "--logdir", str(tmp_path / "r"))
+    assert (status, out) == (2, "")
+    assert err.strip().endswith(f"--replay.storage {storage} needs a CUDA device: use ram or disk")
+    assert len(err.strip().splitlines()) == 1 and not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_is_told_and_the_last_checkpoint_kept(tmp_path):
     folder = tmp_path / "run"
     config = reverie.configure("cartpole_ppo", "debug", logdir=str(folder), run__steps=256)

@@ -119,4 +119,5 @@ def configured(presets: tuple[str, ...], values: dict[str, Any], stored: Config 
     config = replaced(base, given)
     owners.check_presets(presets, config)
     owners.warn_of_idle(given, config)
+    owners.warn_of_unused(presets, given, config)
     return config

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import UserError
+from .options import options
 from .presets import PRESETS, dotted, read_yaml
 from .schema import Config, EnvConfig
+from .uses import unused
 
 LOG = logging.getLogger("reverie")
 
@@ -19,13 +21,15 @@ OWNERS = {"ppo": "ppo", **dict.fromkeys(("world", "behavior", "explore", "optim"
 NETS = ("ppo.cnn", "ppo.features", "ppo.units", "ppo.layers", "ppo.activation", "ppo.log_std", "ppo.precision",
         "ppo.value_clip", "ppo.normalize_observation", "ppo.normalize_reward")  # fmt: skip
 """Options of PPO that its own agent alone uses."""
+DREAMT = ("behavior.entropy", "behavior.regularizer", "behavior.replay_scale", "behavior.gradient", "behavior.mix",
+          "behavior.arrival", "behavior.train_start", "behavior.true_start", "behavior.return_",
+          "behavior.dynamics_baseline", "optim.joint", "optim.actor.", "optim.critic.")  # fmt: skip
+"""Beginnings of options of how a Dreamer's actor and critic learn unless they do so by PPO."""
 IDLE: dict[str, tuple[str, ...]] = {
     "imagined": (),
-    "imagined_ppo": (*NETS, "ppo.gamma", "ppo.lam", "ppo.target_kl", "ppo.rollout", "behavior.entropy",
-                     "behavior.replay_scale", "behavior.gradient", "behavior.mix", "optim.actor.", "optim.critic."),
-    "on_policy_ppo": (*NETS, "behavior.entropy", "behavior.replay_scale", "behavior.gradient", "behavior.mix",
-                      "behavior.lam", "behavior.horizon", "behavior.starts", "behavior.noise", "behavior.epsilon",
-                      "behavior.return_", "behavior.slow", "optim.actor.", "optim.critic."),
+    "imagined_ppo": (*NETS, *DREAMT, "ppo.gamma", "ppo.lam", "ppo.target_kl", "ppo.rollout", "behavior.slow_scale"),
+    "on_policy_ppo": (*NETS, *DREAMT, "behavior.lam", "behavior.horizon", "behavior.starts", "behavior.noise",
+                      "behavior.epsilon", "behavior.slow"),
 }  # fmt: skip
 """How a Dreamer's policy learns -> beginnings of options that then do nothing."""
 
@@ -57,24 +61,53 @@ def _check(name: str, values: Iterable[str], config: Config) -> None:
         raise UserError(f"preset {name!r} does nothing for the agent {agent}: it sets options of {other} alone")
 
 
-def warn_of_idle(values: Iterable[str], config: Config) -> None:
-    """Say which of the options given one by one the run does not use."""
-    agent = config.agent.name
+def warn_of_idle(values: Iterable[str], config: Config, others: Iterable[Config] = ()) -> None:
+    """Say which of the options given one by one the run does not use; if there are others, neither does any of them."""
     warn_of_other_suites(values, config.task)
     for name in values:
-        if config.collect.mode == "inline" and name.startswith("collect.") and name != "collect.mode":
-            LOG.warning("--%s does nothing here: there are no generators (--collect.mode process starts some)", name)
-        if agent == "dreamer" and name.startswith(IDLE[config.agent.policy]):
-            LOG.warning("--%s does nothing here: the policy is %s", name, config.agent.policy)
-            continue
-        if uses_ppo(config) and name.startswith("ppo."):
-            continue
-        if agent in OWNERS.values() and owner(name) not in (None, agent):
-            LOG.warning("--%s does nothing here: the agent is %s, not %s", name, agent, owner(name))
-        elif agent == "dreamer" and name.startswith("explore.") and not config.explore.intrinsic:
-            LOG.warning("--%s does nothing here: there is no explorer (--configs plan2explore adds one)", name)
-        elif agent == "dreamer" and config.optim.joint and name.startswith(("optim.actor.", "optim.critic.")):
-            LOG.warning("--%s does nothing here: one optimiser does it all (--optim.joint False makes three)", name)
+        if (reason := idle(name, config)) and all(idle(name, other) for other in others):
+            LOG.warning("--%s does nothing here: %s", name, reason)
+
+
+def warn_of_unused(presets: Iterable[str], given: Iterable[str], config: Config) -> None:
+    """Say which options of users' own preset files do nothing beside the Dreamer's others, if not yet said.
+
+    A file may be for several agents and suites, so what it has for those is not pointed out.
+    """
+    if config.agent.name == "dreamer":
+        for name, file in set_in_files(presets).items():
+            if name not in given and (reason := unused(name, config)):
+                LOG.warning("%s in %s does nothing here: %s", name, file, reason)
+
+
+def set_in_files(presets: Iterable[str]) -> dict[str, str]:
+    """Options that preset files set -> the last file that does so. One that sets most of them only records a run."""
+    found: dict[str, str] = {}
+    for name in presets:
+        if name.endswith((".yaml", ".yml")):
+            values = read_yaml(Path(name))
+            below = values.pop("configs", [])
+            found |= set_in_files([below] if isinstance(below, str) else below)
+            mine = dotted(values)
+            recorded = len(options().keys() & mine.keys()) > len(options()) // 2  # some may be newer than the run
+            found |= {} if recorded else dict.fromkeys(mine, name)
+        elif "," in name and name not in PRESETS:
+            found |= set_in_files(name.split(","))
+    return found
+
+
+def idle(name: str, config: Config) -> str:
+    """Why a run does not use an option; empty if it does."""
+    agent, policy = config.agent.name, config.agent.policy
+    if config.collect.mode == "inline" and name.startswith("collect.") and name != "collect.mode":
+        return "there are no generators (--collect.mode process starts some)"
+    if agent == "dreamer" and name.startswith(IDLE[policy]):
+        return f"the policy is {policy}"
+    if uses_ppo(config) and name.startswith("ppo."):
+        return ""
+    if agent in OWNERS.values() and owner(name) not in (None, agent):
+        return f"the agent is {agent}, not {owner(name)}"
+    return unused(name, config) if agent == "dreamer" else ""
 
 
 def warn_of_other_suites(values: Iterable[str], task: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import names
 from .errors import UserError, nearest
-from .options import convert, known, options, within
+from .options import convert, known, options, replaced, within
 from .presets import read_yaml
 from .schema import Config
 
@@ -104,6 +104,12 @@ def combinations(space: Space) -> list[dict[str, Value]]:
         if not dimension.values():
             raise UserError(f"a grid needs values that can be counted, but {name} is a range: list them, or add a step")
     return [dict(zip(space, point)) for point in itertools.product(*(each.values() for each in space.values()))]
+
+
+def neighbours(space: Space, config: Config) -> list[Config]:
+    """Configurations with one option of the space at one of its values, or at either end of its range."""
+    values = {name: each.choices or (each.low, each.high) for name, each in space.items()}
+    return [replaced(config, {name: value}) for name, each in values.items() for value in each]
 
 
 def plain(space: Space) -> dict[str, Any]:

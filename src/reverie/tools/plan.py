@@ -84,7 +84,7 @@ def new(arguments: SweepArguments, config: Config) -> Plan:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} holds other files: use an empty or new folder as --logdir")
     named = [name for name in space if not ("task" in space and name.startswith("env."))]  # tasks differ by trial
-    owners.warn_of_idle(named, config)
+    owners.warn_of_idle(named, config, spaces.neighbours(space, config))
     check_installed()
     return Plan(folder, replaced(config, {"logdir": ""}), space, arguments)
 
