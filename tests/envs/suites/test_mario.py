@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from reverie.config.schema import EnvConfig, MarioConfig
+from reverie.config.schema import EnvConfig, EnvsConfig, MarioConfig
 from reverie.envs.registry import Suite
-from reverie.envs.suites.mario import SUITE, Mario
+from reverie.envs.rows import RowStream
+from reverie.envs.serial import SerialVector
+from reverie.envs.suites.mario import CLOCK, SUITE, Mario
+from reverie.envs.vector import Maker
 
 NOOP, WALK, JUMP, RUN, LEFT, DOWN = 0, 1, 2, 3, 6, 10
 
@@ -109,6 +112,61 @@ def test_death_is_a_real_end_and_costs_the_penalty(penalty: float) -> None:
     assert reward == -penalty and min(outcome[1] for outcome in outcomes[:-1]) >= -2
     assert info["summary"] == {"success": 0.0, "x_pos": float(info["x_pos"])}
     assert env.reset()[1]["life"] == 2
+
+
+def wind(env: Mario, left: int) -> None:
+    """Leave the game so much of its clock."""
+    for place, digit in enumerate(f"{left:0{CLOCK[1]}d}"):
+        env.game.ram[CLOCK[0] + place] = int(digit)
+    env.clock = left
+
+
+def test_the_game_s_clock_kills_when_it_has_run_out_and_that_is_a_real_end() -> None:
+    env = stage()
+    env.reset(seed=0)
+    wind(env, 3)
+    clocks, total = [], 0.0
+    for _ in range(60):
+        _, reward, terminated, truncated, info = env.step(NOOP)
+        clocks.append(info["time"])
+        total += reward
+        if terminated or truncated:
+            break
+    assert terminated and not truncated and info["time"] == 0 and info["x_pos"] == 40
+    assert clocks == sorted(clocks, reverse=True) and {1, 2} <= set(clocks)
+    assert reward == -15.0 and total == -3.0 - 15.0  # a tick each, then the penalty of a death
+    assert info["summary"]["success"] == 0.0
+
+
+def rows_of(action: int, clock: int, **options: Any) -> list[dict[str, Any]]:
+    """The rows of an episode of the same action, begun with so much of the clock, and the one behind it."""
+    vector = SerialVector([Maker("mario_1-1", EnvConfig(**options))], 0, EnvsConfig())
+    stream = RowStream(vector)
+    rows = [{key: value[0].copy() for key, value in stream.begin().items()}]
+    env = vector.slots[0].env
+    assert env is not None and isinstance(env.unwrapped, Mario)
+    wind(env.unwrapped, clock)
+    while len(rows) < 300 and not (len(rows) > 1 and rows[-2]["is_last"]):
+        rows.append({key: value[0].copy() for key, value in stream.step(np.array([action])).items()})
+    stream.close()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("action", "clock", "limit", "terminal"),
+    [(RUN, 400, 0, True), (NOOP, 3, 0, True), (NOOP, 400, 12, False)],
+    ids=["an enemy", "the clock", "the time limit"],
+)
+def test_deaths_are_terminal_rows_and_the_time_limit_is_none(
+    action: int, clock: int, limit: int, terminal: bool
+) -> None:
+    rows = rows_of(action, clock, time_limit=limit)
+    assert 5 < len(rows) < 300
+    inside, last, behind = rows[:-2], rows[-2], rows[-1]
+    assert not any(row["is_last"] or row["is_terminal"] for row in inside)
+    assert last["is_last"] and last["is_terminal"] == terminal and not last["is_first"]
+    assert (last["reward"] < -10) == terminal
+    assert behind["is_first"] and not behind["is_last"] and not behind["is_terminal"]
 
 
 def test_flag_is_a_real_end_and_pays_the_bonus() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium
 
 from ...config.schema import EnvConfig
-from .. import pick, toy
+from .. import pick, steer, toy
 from ..corridor import Corridor
 from ..registry import Suite
 
@@ -19,6 +19,8 @@ TOYS: dict[str, type[toy.Toy]] = {
     "memory": toy.Memory,
     "recall": toy.Recall,
     "reach": toy.Reach,
+    "steer": steer.Steer,
+    "steer_mixed": steer.MixedSteer,
     "multi": toy.Multi,
     "crash": toy.Crash,
     "corridor": Corridor,
