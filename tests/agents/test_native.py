@@ -70,6 +70,23 @@ def test_updates_are_the_same(preset, action, assert_updates_alike):
         assert isinstance(fast.behavior.dreamt, NativeDreaming)
 
 
+@pytest.mark.parametrize(
+    ("precision", "deter", "rounds"), [("auto", 256, True), ("auto", 128, False), ("float32", 256, False)]
+)
+def test_large_models_round_their_products(precision, deter, rounds):
+    if not machine().halves():
+        pytest.skip("this processor has no fast products in bfloat16")
+    sizes = {"world.deter": deter, "world.hidden": 64, "world.units": 64, "world.precision": precision}
+    plain, fast = (agent_of("dreamer_v3", "discrete", how, sizes) for how in ("off", "native"))
+    fast.load_state_dict(plain.state_dict())
+    rows = rows_of(plain, "discrete")
+    one, other = (agent.learn_replay(rows).metrics for agent in (plain, fast))
+    assert any(op.half for op in fast.world.rssm.scan.forward.ops) == rounds
+    assert any(op.half for op in fast.behavior.dreamt.program.ops) == rounds
+    torch.testing.assert_close(one, other, rtol=2e-3 if rounds else 1e-4, atol=1e-4)
+    assert (one["world/kl"] - other["world/kl"]).abs().gt(1e-4) == rounds
+
+
 def test_dreams_of_several_threads_are_those_of_one():
     agent = agent_of("dreamer_v3", "continuous", "native")
     agent.learn_replay(rows_of(agent, "continuous"))

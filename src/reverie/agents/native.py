@@ -32,6 +32,9 @@ from .filterer import Calculation
 
 LOG = logging.getLogger("reverie")
 
+HALF_FROM = 256
+"""Numbers of the deterministic state from which on most of an update's time would go into products in float32."""
+
 
 class Nativized:
     """Updates whose filter, dreams and expectations run as programs, wherever those can be made.
@@ -59,27 +62,32 @@ class Nativized:
         except Unfit as reason:
             LOG.warning("updates run operation by operation, which is slower: %s", reason)
             return
-        nativize(self.world, self.behaviors, self.memory)
+        nativize(self.world, self.behaviors, self.memory, rounds(self.world))
         for stepper in self.steppers:
             _replace(stepper, "step", partial(NativeStep, stepper))
 
 
-def nativize(world: WorldModel, behaviors: list[Behavior], memory: Memory) -> None:
+def rounds(world: WorldModel) -> bool:
+    """Whether programs take their products in bfloat16, which small ones gain nothing by."""
+    return world.config.precision == "auto" and world.rssm.deter >= HALF_FROM and machine().halves() > 0
+
+
+def nativize(world: WorldModel, behaviors: list[Behavior], memory: Memory, half: bool) -> None:
     """Let layers, the filter, dreams and losses run as programs; what cannot runs as it is."""
-    _replace(world.rssm, "scan", lambda: NativeScan(world.rssm))
-    _replace(world.rssm, "prior", lambda: NativePrior(world.rssm))
+    _replace(world.rssm, "scan", lambda: NativeScan(world.rssm, half))
+    _replace(world.rssm, "prior", lambda: NativePrior(world.rssm, half))
     for behavior in behaviors:
         if not behavior.through_dynamics:
-            _replace(behavior, "dreamt", partial(dreaming, world, behavior, memory))
+            _replace(behavior, "dreamt", partial(dreaming, world, behavior, memory, half))
     for head in dict.fromkeys(head for behavior in behaviors for head in advisers(world, behavior)):
-        _replace(head, "pred", partial(NativeHead, head, memory))
-        _replace(head, "forward", partial(Layered, head, head.body, head.linear, memory=memory))
+        _replace(head, "pred", partial(NativeHead, head, memory, half))
+        _replace(head, "forward", partial(Layered, head, head.body, head.linear, memory=memory, half=half))
         if isinstance(head.output, TwoHot):
             _replace(head.output, "cross_entropy", partial(NativeEntropy, head.output))
     coders = [getattr(part, "dense", None) for part in (world.encoder, world.decoder, world.previous)]
     for layers in [*coders, *(behavior.actor for behavior in behaviors)]:
         if layers is not None:
-            _replace(layers, "forward", partial(Layered, layers, layers, memory=memory))
+            _replace(layers, "forward", partial(Layered, layers, layers, memory=memory, half=half))
 
 
 def advisers(world: WorldModel, behavior: Behavior) -> list[NumberHead]:
@@ -88,12 +96,12 @@ def advisers(world: WorldModel, behavior: Behavior) -> list[NumberHead]:
     return [head for head in heads if head is not None]
 
 
-def dreaming(world: WorldModel, behavior: Behavior, memory: Memory) -> NativeDreaming:
+def dreaming(world: WorldModel, behavior: Behavior, memory: Memory, half: bool) -> NativeDreaming:
     """Dreams as a program, which asks the heads as well where that fits."""
     try:
-        return NativeDreaming(world.rssm, behavior, advisers(world, behavior), memory)
+        return NativeDreaming(world.rssm, behavior, advisers(world, behavior), memory, half)
     except Unfit as reason:
-        alone = NativeDreaming(world.rssm, behavior, [], memory)
+        alone = NativeDreaming(world.rssm, behavior, [], memory, half)
         LOG.info("dreams do not ask the heads as they go, which is slower: %s", reason)
         return alone
 
@@ -108,12 +116,14 @@ def _replace(owner: object, name: str, make: Callable[[], object]) -> None:
 class NativeDreaming:
     """Does what `Behavior.dreamt` does where no gradient goes through dreams; what heads expect there is remembered."""
 
-    def __init__(self, rssm: RSSM, behavior: Behavior, heads: list[NumberHead], memory: Memory) -> None:
+    def __init__(
+        self, rssm: RSSM, behavior: Behavior, heads: list[NumberHead], memory: Memory, half: bool = False
+    ) -> None:
         self.behavior, self.heads, self.memory = behavior, heads, memory
         ours(behavior, Behavior, Explorer)
         if not math.isinf(behavior.limit):
             raise Unfit("its policy's outputs are limited")
-        latent, self.policy, self.program = checked(rssm), behavior.policy, Remembering()
+        latent, self.policy, self.program = checked(rssm), behavior.policy, Remembering(half)
         program, sizes = self.program, {"deter": rssm.deter, "stoch": latent.size}
         state = {name: program.columns(size) for name, size in sizes.items()}
         program.steps = (0, 1)

@@ -103,7 +103,8 @@ class WorldConfig:
     overshoot_scale: float = 1.0
     """Weight of the losses on predictions ahead."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the networks; auto takes bfloat16 on a GPU. Losses, norms and weights stay float32."""
+    """Arithmetic of the networks; auto takes bfloat16 on a GPU, and for large products on a CPU that has instructions
+    for it. Losses, norms and weights stay float32."""
 
 
 @dataclass(frozen=True)

@@ -82,8 +82,8 @@ def drawn(program: Program, logits: int, choices: tuple[int, int], unimix: float
 class FilterProgram(Program):
     """The filter over a window (T, B): from the state before and a step's inputs to state and latent's parameters."""
 
-    def __init__(self, rssm: RSSM, *learned: list[Tensor]) -> None:
-        super().__init__(*learned)
+    def __init__(self, rssm: RSSM, *settings: Any) -> None:
+        super().__init__(*settings)
         self.rssm, self.latent = rssm, checked(rssm)
         self.sizes = {"deter": rssm.deter, "stoch": self.latent.size}
         self.before = {name: self.columns(size) for name, size in self.sizes.items()}
@@ -112,8 +112,8 @@ class FilterProgram(Program):
 class Forward(FilterProgram, Remembering):
     """The filter from its first step to its last."""
 
-    def __init__(self, rssm: RSSM) -> None:
-        super().__init__(rssm)
+    def __init__(self, rssm: RSSM, half: bool) -> None:
+        super().__init__(rssm, half)
         self.steps = (0, 1)
         for name, size in self.sizes.items():
             self.load(f"start_{name}", size, self.before[name])
@@ -129,8 +129,8 @@ class Forward(FilterProgram, Remembering):
 class Backward(FilterProgram, Recalling):
     """The gradients of inputs and weights, from the last step to the first."""
 
-    def __init__(self, rssm: RSSM, learned: list[Tensor]) -> None:
-        super().__init__(rssm, learned)
+    def __init__(self, rssm: RSSM, learned: list[Tensor], half: bool) -> None:
+        super().__init__(rssm, learned, half)
         for name, size in self.sizes.items():
             self.load(f"before_{name}", size, self.before[name])
         self.step()
@@ -152,9 +152,9 @@ class Backward(FilterProgram, Recalling):
 class NativeScan(Scan):
     """Does what `Scan` does, by programs of layers; as `Scan` does in half precision."""
 
-    def __init__(self, rssm: RSSM) -> None:
+    def __init__(self, rssm: RSSM, half: bool = False) -> None:
         super().__init__(rssm)
-        self.forward, self.backward = Forward(rssm), Backward(rssm, list(self.weights.values()))
+        self.forward, self.backward = Forward(rssm, half), Backward(rssm, list(self.weights.values()), half)
 
     def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[RSSM, str]]:
         """A copy of the model filters by itself."""
@@ -169,10 +169,10 @@ class NativeScan(Scan):
 class NativePrior:
     """Does what `RSSM.prior` does."""
 
-    def __init__(self, rssm: RSSM) -> None:
+    def __init__(self, rssm: RSSM, half: bool = False) -> None:
         ours(rssm, RSSM)
         layers = nn.Sequential(rssm.prior_net, rssm.prior_out)
-        self.rssm, self.layered = rssm, Layered(layers, layers)
+        self.rssm, self.layered = rssm, Layered(layers, layers, half=half)
 
     def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[RSSM, str]]:
         """A copy of the model predicts by itself."""

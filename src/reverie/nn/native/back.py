@@ -37,8 +37,8 @@ class Returning(Program):
     unneeded: tuple[Kind, ...] = ()
     """What need not be done on the way there."""
 
-    def __init__(self, learned: list[Tensor]) -> None:
-        super().__init__()
+    def __init__(self, learned: list[Tensor], half: bool = False) -> None:
+        super().__init__(half)
         self.learned = learned
         """Parameters whose gradients a run gives."""
         self.sums: dict[int, int] = {}
@@ -90,11 +90,12 @@ class Returning(Program):
         if by_inputs:
             back, steps = self.weights[number].transpose(1, 2), (op.out_step, op.in_step)
             self.blocks(shift + op.b, shift + op.a, back, None, bool(self._again(shift + op.a)), steps)
+            self.ops[-1].half = op.half
         if self._owner(op.weight) is None and self._owner(op.bias) is None:
             return
         fields = {name: getattr(op, name) for name in ("k", "n", "groups", "in_step", "out_step")}
         strides = {name: getattr(op, name) for name in ("source_step", "k_stride", "n_stride")}
-        self.add(Kind.WEIGH, a=op.a, b=shift + op.b, **fields, **strides)
+        self.add(Kind.WEIGH, a=op.a, b=shift + op.b, half=op.half, **fields, **strides)
         self._learn(op.groups * -(-op.n // LANES) * (op.k + 1) * LANES, op.weight, op.bias)
 
     def _owner(self, pointer: int | None) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@
 
 #define BLOCK 96 /* pixels whose patches stay in the cache while they are multiplied with gradients */
 
-typedef int Bits __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int Bits __attribute__((vector_size(BYTES), aligned(4), may_alias));
 
 typedef struct {
     const long *from, *to;     /* of each output pixel: where its patch begins, and where it goes */
@@ -33,27 +33,24 @@ typedef struct {
 INLINE void patch(const int pixels, const Convolution *c, const float *x, const long *from, float *y, const long *to,
                   const float *w) {
     const float *at[ROWS];
-    Lane sum[ROWS][2];
-    PRAGMA(GCC unroll 6) for (int r = 0; r < pixels; r++) {
+    Lane sum[ROWS][PARTS];
+    UNROLL for (int r = 0; r < pixels; r++) {
         at[r] = x + from[r];
-        sum[r][0] = ((const Lane *)w)[0];
-        sum[r][1] = ((const Lane *)w)[1];
+        UNROLL for (int p = 0; p < PARTS; p++) sum[r][p] = ((const Lane *)w)[p];
     }
     for (long line = 0; line < c->lines; line++) {
         for (long i = 0; i < c->length; i++) {
             w += LANES;
-            Lane left = ((const Lane *)w)[0], right = ((const Lane *)w)[1];
-            PRAGMA(GCC unroll 6) for (int r = 0; r < pixels; r++) {
-                float each = at[r][i];
-                sum[r][0] += each * left;
-                sum[r][1] += each * right;
-            }
+            Lane each[PARTS];
+            UNROLL for (int p = 0; p < PARTS; p++) each[p] = ((const Lane *)w)[p];
+            UNROLL for (int r = 0; r < pixels; r++)
+                UNROLL for (int p = 0; p < PARTS; p++) sum[r][p] += at[r][i] * each[p];
         }
-        PRAGMA(GCC unroll 6) for (int r = 0; r < pixels; r++) at[r] += c->apart;
+        UNROLL for (int r = 0; r < pixels; r++) at[r] += c->apart;
     }
-    PRAGMA(GCC unroll 6) for (int r = 0; r < pixels; r++)
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++)
-            ((Bits *)(y + to[r]))[h] = (Bits)sum[r][h] & ~(Bits)(sum[r][h] < 0);
+    UNROLL for (int r = 0; r < pixels; r++)
+        UNROLL for (int p = 0; p < PARTS; p++)
+            ((Bits *)(y + to[r]))[p] = (Bits)sum[r][p] & ~(Bits)(sum[r][p] < 0);
 }
 
 /* What a layer finds in an image. */
@@ -70,18 +67,19 @@ static void patches(const Convolution *c, const float *x, float *y) {
 INLINE void spread(const int pixels, long n, const float *g, const long *to, float *by, const long *from,
                    const float *w) {
     const float *at[ROWS];
-    Lane sum[ROWS][2];
-    PRAGMA(GCC unroll 6) for (int r = 0; r < pixels; r++) at[r] = g + to[r], sum[r][0] = sum[r][1] = (Lane){0};
-    for (long i = 0; i < n; i++, w += LANES) {
-        Lane left = ((const Lane *)w)[0], right = ((const Lane *)w)[1];
-        PRAGMA(GCC unroll 6) for (int r = 0; r < pixels; r++) {
-            float each = at[r][i];
-            sum[r][0] += each * left;
-            sum[r][1] += each * right;
-        }
+    Lane sum[ROWS][PARTS];
+    UNROLL for (int r = 0; r < pixels; r++) {
+        at[r] = g + to[r];
+        UNROLL for (int p = 0; p < PARTS; p++) sum[r][p] = (Lane){0};
     }
-    PRAGMA(GCC unroll 6) for (int r = 0; r < pixels; r++) /* one after the other, as patches overlap */
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) ((Lane *)(by + from[r]))[h] += sum[r][h];
+    for (long i = 0; i < n; i++, w += LANES) {
+        Lane each[PARTS];
+        UNROLL for (int p = 0; p < PARTS; p++) each[p] = ((const Lane *)w)[p];
+        UNROLL for (int r = 0; r < pixels; r++)
+            UNROLL for (int p = 0; p < PARTS; p++) sum[r][p] += at[r][i] * each[p];
+    }
+    UNROLL for (int r = 0; r < pixels; r++) /* one after the other, as patches overlap */
+        UNROLL for (int p = 0; p < PARTS; p++) ((Lane *)(by + from[r]))[p] += sum[r][p];
 }
 
 /* Gradients of a layer's inputs, which are 0 where the ReLU before it is. */
@@ -100,21 +98,18 @@ static void spreads(const Convolution *c, const float *x, const float *g, float 
 /* Some inputs of patches times the gradients of 16 outputs, added up. */
 INLINE void overlap(const int inputs, const float *x, const long *from, const float *g, const long *to, long pixels,
                     float *sums) {
-    Lane sum[ROWS][2];
-    PRAGMA(GCC unroll 6) for (int i = 0; i < inputs; i++)
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) sum[i][h] = ((const Lane *)(sums + i * LANES))[h];
-    for (long p = 0; p < pixels; p++) {
-        const float *at = x + from[p];
-        const Lane *gradient = (const Lane *)(g + to[p]);
-        Lane left = gradient[0], right = gradient[1];
-        PRAGMA(GCC unroll 6) for (int i = 0; i < inputs; i++) {
-            float each = at[i];
-            sum[i][0] += each * left;
-            sum[i][1] += each * right;
-        }
+    Lane sum[ROWS][PARTS];
+    UNROLL for (int i = 0; i < inputs; i++)
+        UNROLL for (int p = 0; p < PARTS; p++) sum[i][p] = ((const Lane *)(sums + i * LANES))[p];
+    for (long each = 0; each < pixels; each++) {
+        const float *at = x + from[each];
+        Lane gradient[PARTS];
+        UNROLL for (int p = 0; p < PARTS; p++) gradient[p] = ((const Lane *)(g + to[each]))[p];
+        UNROLL for (int i = 0; i < inputs; i++)
+            UNROLL for (int p = 0; p < PARTS; p++) sum[i][p] += at[i] * gradient[p];
     }
-    PRAGMA(GCC unroll 6) for (int i = 0; i < inputs; i++)
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) ((Lane *)(sums + i * LANES))[h] = sum[i][h];
+    UNROLL for (int i = 0; i < inputs; i++)
+        UNROLL for (int p = 0; p < PARTS; p++) ((Lane *)(sums + i * LANES))[p] = sum[i][p];
 }
 
 /* Gradients of weights and biases by some pixels of an image, added to those of a share. */
@@ -123,12 +118,11 @@ static void weigh_pixels(const Convolution *c, const float *x, const float *g, l
     const long *from = c->from + first, *to = c->to + first;
     for (long n = 0; n < c->n; n += LANES) {
         for (long p = 0; p < pixels; p++)
-            for (long h = 0; h < 2; h++) ((Lane *)sums)[h] += ((const Lane *)(g + to[p] + n))[h];
+            for (long h = 0; h < PARTS; h++) ((Lane *)sums)[h] += ((const Lane *)(g + to[p] + n))[h];
         sums += LANES;
         for (long line = 0; line < c->lines; line++)
             for (long i = 0, inputs; i < c->length; i += inputs, sums += inputs * LANES) {
-                const long left = c->length - i, groups = (left + ROWS - 1) / ROWS; /* as even as they can be */
-                inputs = (left + groups - 1) / groups;
+                inputs = evenly(c->length - i);
                 WITH_ROWS(inputs, overlap, x + line * c->apart + i, from, g + n, to, pixels, sums)
             }
     }

@@ -38,8 +38,8 @@ def expectation(program: Program, parts: list[tuple[int, int]], head: NumberHead
 class NativeHead:
     """Does what `NumberHead.pred` does in an update, where no gradient is asked for."""
 
-    def __init__(self, head: NumberHead, memory: Memory) -> None:
-        self.head, self.memory, self.program = head, memory, Program()
+    def __init__(self, head: NumberHead, memory: Memory, half: bool = False) -> None:
+        self.head, self.memory, self.program = head, memory, Program(half)
         width = next(head.parameters()).shape[1]
         columns = expectation(self.program, [(self.program.load("feature", width), width)], head)
         self.program.store("expected", *columns["expected"])

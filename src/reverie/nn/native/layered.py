@@ -21,7 +21,7 @@ FEW = 64
 class Layered:
     """Does what the `forward` of a module does, which is that of some dense layers."""
 
-    def __init__(self, owner: nn.Module, *layers: nn.Module, memory: Memory | None = None) -> None:
+    def __init__(self, owner: nn.Module, *layers: nn.Module, memory: Memory | None = None, half: bool = False) -> None:
         ours(owner, NumberHead, nn.Sequential)
         self.owner, self.layers, self.memory = owner, nn.Sequential(*layers), memory or Memory()
         self.weights: list[Tensor] = list(self.layers.parameters())
@@ -29,7 +29,7 @@ class Layered:
         if first is None:
             raise Unfit("it has no layers")
         self.inputs = first.in_features
-        self.there = program = Remembering()
+        self.there = program = Remembering(half)
         column, self.outputs = program.dense([(program.load("x", self.inputs), self.inputs)], self.layers)
         program.store("y", column, self.outputs)
         program.finish()
@@ -71,7 +71,7 @@ class LayersBack(Recalling):
     """The way back through dense layers."""
 
     def __init__(self, layered: Layered, by_inputs: bool, by_weights: bool) -> None:
-        super().__init__(layered.weights if by_weights else [])
+        super().__init__(layered.weights if by_weights else [], layered.there.half)
         x = self.load("x", layered.inputs)
         column, size = self.dense([(x, layered.inputs)], layered.layers)
         forward, shift = list(self.ops), self.width

@@ -20,6 +20,7 @@ typedef struct {
     long row_stride, step_stride;         /* where data lie */
     float eps, low, high;
     long center, active; /* kinds of norms, and of what comes behind them */
+    long half;           /* whether products are taken in bfloat16 */
     const float *weight, *bias;
     float *packed, *data;
     float *by_weight, *by_bias; /* gradients of all rows, first added up for each share of the rows in `packed` */
@@ -30,9 +31,12 @@ typedef struct {
 typedef struct {
     float *at; /* the first column of the first row */
     long width, rows, first, step, share;
+    unsigned *half; /* room for numbers in bfloat16 */
+    int tiles;      /* whether the processor multiplies by tiles */
 } Tile;
 
 #include "products.h"
+#include "halves.h"
 
 typedef struct {
     float mean, scale;
@@ -194,8 +198,8 @@ static void on_row(const Op *op, float *row, float *data) {
 static void run_op(const Op *op, Tile t) {
     float *data = op->data + t.step * op->step_stride + t.first * op->row_stride;
     switch (op->kind) {
-        case LINEAR: linear(op, t); break;
-        case WEIGH: weigh(op, t); break;
+        case LINEAR: op->half ? linear_half(op, t) : linear(op, t); break;
+        case WEIGH: op->half && t.rows > TALL ? weigh_half(op, t) : weigh(op, t); break;
         case NORM: norm(op, t); break;
         case NORM_BACK: norm_back(op, t); break;
         default: for (long r = 0; r < t.rows; r++) on_row(op, t.at + r * t.width, data + r * op->row_stride);
@@ -204,7 +208,7 @@ static void run_op(const Op *op, Tile t) {
 
 void prepare(const Op *ops, long count) {
     for (long i = 0; i < count; i++)
-        if (ops[i].kind == LINEAR && ops[i].until) pack(ops + i);
+        if (ops[i].kind == LINEAR && ops[i].until) ops[i].half ? pack_half(ops + i) : pack(ops + i);
 }
 
 /* The gradients of weights from what so many shares of the rows have added up. */
@@ -220,13 +224,25 @@ typedef struct {
     long width, steps, backwards, most;
 } Manner;
 
+/* Room for as many rows as go through a program together, all of its columns, and then what is rounded for a product. */
+static float *room(const Op *ops, long count, Manner how, size_t *columns) {
+    const long rows = (how.most + 15) / 16 * 16; /* tiles are of 16 */
+    long pairs = 0;
+    for (long i = 0; i < count; i++)
+        if (half_room(ops + i, rows) > pairs) pairs = half_room(ops + i, rows);
+    *columns = ((size_t)(rows * how.width + LANES) * sizeof(float) + 63) / 64 * 64;
+    return aligned_alloc(64, *columns + ((size_t)pairs * sizeof(Pair) + 63) / 64 * 64);
+}
+
 /* Run a program over rows `begin` to `end`, each through all steps; 1 where there is no memory for it. */
 int run(const Op *ops, long count, Manner how, long begin, long end, long share) {
-    size_t bytes = (size_t)(how.most * how.width + LANES) * sizeof(float);
-    float *strip = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    size_t bytes;
+    float *strip = room(ops, count, how, &bytes);
     if (!strip) return 1;
+    const int tiles = tiles_ready();
     for (long first = begin; first < end; first += how.most) {
-        Tile tile = {strip, how.width, end - first < how.most ? end - first : how.most, first, 0, share};
+        Tile tile = {strip, how.width, end - first < how.most ? end - first : how.most, first, 0, share,
+                     (Pair *)((char *)strip + bytes), tiles};
         if (how.backwards || how.steps > 1 || first == begin) memset(strip, 0, bytes);
         for (long s = 0; s < how.steps; s++) {
             tile.step = how.backwards ? how.steps - 1 - s : s;
@@ -236,6 +252,7 @@ int run(const Op *ops, long count, Manner how, long begin, long end, long share)
             }
         }
     }
+    tiles_done(tiles);
     free(strip);
     return 0;
 }

@@ -8,7 +8,14 @@
 #endif
 
 #define LANES 16 /* columns of a product that are worked out together; columns are laid out in multiples of it */
-#define ROWS 6   /* rows of a product that are worked out together */
+#ifdef __AVX512F__
+#define BYTES 64 /* of a vector */
+#define ROWS 12  /* of a product that are worked out together, so that their sums fill the registers */
+#else
+#define BYTES 32
+#define ROWS 6
+#endif
+#define PARTS (LANES * 4 / BYTES) /* vectors to those columns */
 #define INLINE static inline __attribute__((always_inline))
 #define PRAGMA(words) _Pragma(#words)
 #define SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__)) /* before a loop that adds up */
@@ -16,17 +23,29 @@
 #define APART PRAGMA(GCC ivdep) /* before a loop that writes nothing it reads later */
 
 /* Call a function whose first argument is a number of rows that the compiler knows; all that are more count as ROWS. */
-#define WITH_ROWS(count, function, ...) \
+#define CASE(count, function, ...) case count: function(count, __VA_ARGS__); break;
+#if ROWS == 12
+#define MORE(...) CASE(6, __VA_ARGS__) CASE(7, __VA_ARGS__) CASE(8, __VA_ARGS__) CASE(9, __VA_ARGS__) \
+    CASE(10, __VA_ARGS__) CASE(11, __VA_ARGS__)
+#else
+#define MORE(...)
+#endif
+#define WITH_ROWS(count, ...) \
     switch (count) { \
-        case 1: function(1, __VA_ARGS__); break; \
-        case 2: function(2, __VA_ARGS__); break; \
-        case 3: function(3, __VA_ARGS__); break; \
-        case 4: function(4, __VA_ARGS__); break; \
-        case 5: function(5, __VA_ARGS__); break; \
-        default: function(ROWS, __VA_ARGS__); \
+        CASE(1, __VA_ARGS__) CASE(2, __VA_ARGS__) CASE(3, __VA_ARGS__) CASE(4, __VA_ARGS__) CASE(5, __VA_ARGS__) \
+        MORE(__VA_ARGS__) \
+        default: EACH(ROWS, __VA_ARGS__) \
     }
+#define EACH(count, function, ...) function(count, __VA_ARGS__);
+#define UNROLL PRAGMA(GCC unroll 16) /* before a loop over rows or parts, whose number the compiler knows */
 
-typedef float Lane __attribute__((vector_size(32), aligned(4), may_alias)); /* half of the columns */
+typedef float Lane __attribute__((vector_size(BYTES), aligned(4), may_alias)); /* some of the columns */
+
+/* How many of so many rows to take at once: as even shares as there can be. */
+INLINE long evenly(long rows) {
+    const long shares = (rows + ROWS - 1) / ROWS;
+    return rows ? (rows + shares - 1) / shares : 1;
+}
 
 INLINE float as_float(int bits) {
     float x;

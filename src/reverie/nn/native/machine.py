@@ -46,7 +46,7 @@ class Op(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("k", "n", "groups", "in_step", "out_step", "add", "source_step")),
         *((name, ctypes.c_long) for name in ("k_stride", "n_stride", "row_stride", "step_stride")),
         *((name, ctypes.c_float) for name in ("eps", "low", "high")),
-        *((name, ctypes.c_long) for name in ("center", "active")),
+        *((name, ctypes.c_long) for name in ("center", "active", "half")),
         *((name, ctypes.c_void_p) for name in ("weight", "bias", "packed", "data", "by_weight", "by_bias")),
         ("share", ctypes.c_long),
         ("sizes", ctypes.c_void_p),

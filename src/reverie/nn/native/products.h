@@ -28,22 +28,21 @@ static void unpack(const Op *op, long shares) {
                 }
 }
 
+/* Sums of some rows over all inputs, for 16 columns. */
 INLINE void product(const int rows, const float *x, float *y, const float *w, long k, long width, long add) {
-    Lane sum[ROWS][2];
-    PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++)
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++)
-            sum[r][h] = ((const Lane *)w)[h] + (add ? ((const Lane *)(y + r * width))[h] : (Lane){0});
+    Lane sum[ROWS][PARTS];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int p = 0; p < PARTS; p++)
+            sum[r][p] = ((const Lane *)w)[p] + (add ? ((const Lane *)(y + r * width))[p] : (Lane){0});
     for (long i = 0; i < k; i++) {
         w += LANES;
-        Lane left = ((const Lane *)w)[0], right = ((const Lane *)w)[1];
-        PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++) {
-            float each = x[r * width + i];
-            sum[r][0] += each * left;
-            sum[r][1] += each * right;
-        }
+        Lane each[PARTS];
+        UNROLL for (int p = 0; p < PARTS; p++) each[p] = ((const Lane *)w)[p];
+        UNROLL for (int r = 0; r < rows; r++)
+            UNROLL for (int p = 0; p < PARTS; p++) sum[r][p] += x[r * width + i] * each[p];
     }
-    PRAGMA(GCC unroll 6) for (int r = 0; r < rows; r++)
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) ((Lane *)(y + r * width))[h] = sum[r][h];
+    UNROLL for (int r = 0; r < rows; r++)
+        UNROLL for (int p = 0; p < PARTS; p++) ((Lane *)(y + r * width))[p] = sum[r][p];
 }
 
 static void products(long rows, const float *x, float *y, const float *w, long k, long width, long add) {
@@ -53,31 +52,29 @@ static void products(long rows, const float *x, float *y, const float *w, long k
 /* a: inputs, b: outputs; blocks that share their outputs add up. */
 static void linear(const Op *op, Tile t) {
     const float *w = op->packed;
+    const long some = evenly(t.rows);
     for (long g = 0; g < op->groups; g++)
         for (long n = 0; n < op->n; n += LANES, w += (op->k + 1) * LANES)
-            for (long r = 0; r < t.rows; r += ROWS) {
+            for (long r = 0; r < t.rows; r += some) {
                 float *row = t.at + r * t.width;
-                long rows = t.rows - r < ROWS ? t.rows - r : ROWS;
-                products(rows, row + op->a + g * op->in_step, row + op->b + g * op->out_step + n, w, op->k, t.width,
-                         op->add || (g && !op->out_step));
+                products(t.rows - r < some ? t.rows - r : some, row + op->a + g * op->in_step,
+                         row + op->b + g * op->out_step + n, w, op->k, t.width, op->add || (g && !op->out_step));
             }
 }
 
 /* Some inputs of all rows times the gradients of 16 outputs, added up over the rows. */
 INLINE void outer(const int inputs, const float *x, const float *by, float *sums, long rows, long width) {
-    Lane sum[ROWS][2];
-    PRAGMA(GCC unroll 6) for (int i = 0; i < inputs; i++)
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) sum[i][h] = ((const Lane *)(sums + i * LANES))[h];
+    Lane sum[ROWS][PARTS];
+    UNROLL for (int i = 0; i < inputs; i++)
+        UNROLL for (int p = 0; p < PARTS; p++) sum[i][p] = ((const Lane *)(sums + i * LANES))[p];
     for (long r = 0; r < rows; r++, x += width, by += width) {
-        Lane left = ((const Lane *)by)[0], right = ((const Lane *)by)[1];
-        PRAGMA(GCC unroll 6) for (int i = 0; i < inputs; i++) {
-            float each = x[i];
-            sum[i][0] += each * left;
-            sum[i][1] += each * right;
-        }
+        Lane each[PARTS];
+        UNROLL for (int p = 0; p < PARTS; p++) each[p] = ((const Lane *)by)[p];
+        UNROLL for (int i = 0; i < inputs; i++)
+            UNROLL for (int p = 0; p < PARTS; p++) sum[i][p] += x[i] * each[p];
     }
-    PRAGMA(GCC unroll 6) for (int i = 0; i < inputs; i++)
-        PRAGMA(GCC unroll 2) for (int h = 0; h < 2; h++) ((Lane *)(sums + i * LANES))[h] = sum[i][h];
+    UNROLL for (int i = 0; i < inputs; i++)
+        UNROLL for (int p = 0; p < PARTS; p++) ((Lane *)(sums + i * LANES))[p] = sum[i][p];
 }
 
 static void outers(long inputs, const float *x, const float *by, float *sums, long rows, long width) {
@@ -86,23 +83,22 @@ static void outers(long inputs, const float *x, const float *by, float *sums, lo
 
 /* The gradients of 16 outputs, added up over the rows. */
 static void total(const float *by, float *sums, long rows, long width) {
-    Lane left = ((const Lane *)sums)[0], right = ((const Lane *)sums)[1];
-    for (long r = 0; r < rows; r++, by += width) {
-        left += ((const Lane *)by)[0];
-        right += ((const Lane *)by)[1];
-    }
-    ((Lane *)sums)[0] = left;
-    ((Lane *)sums)[1] = right;
+    Lane sum[PARTS];
+    UNROLL for (int p = 0; p < PARTS; p++) sum[p] = ((const Lane *)sums)[p];
+    for (long r = 0; r < rows; r++, by += width)
+        UNROLL for (int p = 0; p < PARTS; p++) sum[p] += ((const Lane *)by)[p];
+    UNROLL for (int p = 0; p < PARTS; p++) ((Lane *)sums)[p] = sum[p];
 }
 
 /* a: inputs, b: gradients of outputs; those of weights and biases are added to what this share of the rows has. */
 static void weigh(const Op *op, Tile t) {
     float *sums = op->packed + t.share * op->share;
+    const long some = evenly(op->k);
     for (long g = 0; g < op->groups; g++)
         for (long n = 0; n < op->n; n += LANES, sums += (op->k + 1) * LANES) {
             const float *x = t.at + op->a + g * op->in_step, *by = t.at + op->b + g * op->out_step + n;
             total(by, sums, t.rows, t.width);
-            for (long k = 0; k < op->k; k += ROWS)
-                outers(op->k - k < ROWS ? op->k - k : ROWS, x + k, by, sums + (k + 1) * LANES, t.rows, t.width);
+            for (long k = 0; k < op->k; k += some)
+                outers(op->k - k < some ? op->k - k : some, x + k, by, sums + (k + 1) * LANES, t.rows, t.width);
         }
 }

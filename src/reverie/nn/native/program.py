@@ -17,6 +17,8 @@ from .team import share_out, shares_of
 
 LANES = 16
 """Columns are laid out in multiples of this, as in machine.h."""
+EVEN = 32
+"""Layers whose widths are multiples of this can be taken in bfloat16, see halves.h."""
 ALWAYS = 1 << 40
 """More steps than there are."""
 LAST = -1
@@ -69,7 +71,9 @@ ACTIVATIONS: tuple[type[nn.Module], ...] = (nn.SiLU, nn.Tanh, nn.ReLU)
 class Program:
     """Operations on the columns of rows, for every step of a sequence."""
 
-    def __init__(self) -> None:
+    def __init__(self, half: bool = False) -> None:
+        self.half = half
+        """Whether products are taken in bfloat16, where their widths allow it."""
         self.width = self.widest = 0
         self.ops: list[Op] = []
         self.kept: list[Tensor] = []
@@ -152,6 +156,7 @@ class Program:
             Kind.LINEAR, a=column, b=out, k=inputs, n=outputs, groups=groups, add=int(add), in_step=steps[0],
             out_step=steps[1], source_step=weight.stride(0), k_stride=weight.stride(1), n_stride=weight.stride(2),
             weight=self.pointer(weight), bias=None if bias is None else self.pointer(bias), packed=self.pointer(packed),
+            half=int(self.half and not any(each % EVEN for each in (inputs, outputs, *steps))),
         )  # fmt: skip
         self.weights[len(self.ops) - 1] = weight
 
