@@ -35,7 +35,7 @@ def made(task: str) -> tuple[Dreamer, Rows]:
     """A new agent of a task whose observations are numbers, and rows (T, N, ...) that it played."""
     config = reverie.configure(
         "dmc_proprio", "1m", task=task, device="cpu", run__threads=1, envs__count=4, replay__length=LENGTH,
-        replay__start="zeros", optim__model__lr=LR, optim__model__warmup=WARMUP,
+        replay__start="zeros", optim__model__lr=LR, optim__model__warmup=WARMUP, world__precision="float32",
     )  # fmt: skip
     parts = make_parts(config)
     try:

@@ -6,6 +6,7 @@
 Every side updates on one made-up batch with its own training function; they take turns, and ratios are of medians.
 `1m` has 24 numbers and 6 actions; `cartpole` is what `reverie train` runs, which dreams from half of a window's states,
 where sheeprl dreams from all, as `cartpole_all` does. `dreamer_v3_5` is sheeprl's form of the newest Dreamer V3.
+Where ours takes products in bfloat16, which sheeprl does not do on a CPU by itself, ours in float32 is a side, too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from reverie.build import make_agent
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
 from reverie.config.schema import Config
+from reverie.nn.native.machine import machine
 from reverie.tools.bench_rows import Fiction
 from reverie.training.threads import keep_freed_memory, settled
 
@@ -41,10 +43,10 @@ Side = Callable[[int], tuple[float, float]]
 """From a number of updates to their seconds, on the clock and of the processor."""
 
 
-def ours(case: str, fast: str) -> Side:
+def ours(case: str, fast: str, precision: str = "auto") -> Side:
     """Our update, in this process."""
     presets, options, numbers, actions = CASES[case]
-    config = replaced(stacked(presets), options | {"run.fast": fast})
+    config = replaced(stacked(presets), options | {"run.fast": fast, "world.precision": precision})
     observation = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (numbers,), np.float32)})
     action, device = spaces.Discrete(actions), torch.device("cpu")
     agent = make_agent(config, observation, action, device)
@@ -128,6 +130,8 @@ def main() -> None:
     found = {}
     for case in words.cases:
         sides = {"reverie": ours(case, "auto"), "reverie, plain": ours(case, "off")}
+        if case == "1m" and machine().halves():
+            sides["reverie, float32"] = ours(case, "auto", "float32")
         if words.sheeprl is not None:
             forms = ("dreamer_v3", "dreamer_v3_5") if case == "1m" else ("dreamer_v3",)
             sides |= {f"sheeprl {form}": theirs(case, form, words.sheeprl, words.threads) for form in forms}
