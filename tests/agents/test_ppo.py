@@ -96,12 +96,29 @@ def test_the_next_episode_does_not_reach_back():
         ("normalize_advantage", False),
         ("normalize_reward", True),
         ("activation", "relu"),
+        ("policy_layers", 1),
     ],
 )
 def test_every_option_changes_what_is_learned(name, value):
     base = replace(SMALL, epochs=4, clip=0.05)
     rows = rollout_of(agent_of(config=base))
     assert not torch.equal(learned(base, rows), learned(replace(base, **{name: value}), rows))
+
+
+def test_a_linear_policy_answers_in_proportion_and_its_critic_does_not():
+    net = agent_of(config=replace(SMALL, policy_layers=0)).net
+    one, two = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    rows = {"vector": torch.stack([one, two, one + two, torch.zeros(4)]), "is_first": torch.zeros(4, dtype=torch.bool)}
+    policy, value = net(rows)
+    shares = policy.log_probs - policy.log_probs[:, :1]
+    assert shares[:2].abs().max() > 1e-3
+    torch.testing.assert_close(shares[0] + shares[1], shares[2] + shares[3])
+    assert (value[0] + value[1] - value[2] - value[3]).abs() > 1e-3
+
+
+def test_a_policy_beside_images_keeps_its_layers():
+    plain, linear = (agent_of(HYBRID, config=replace(SMALL, policy_layers=layers)).net for layers in (None, 0))
+    assert [p.shape for p in plain.parameters()] == [p.shape for p in linear.parameters()]
 
 
 def test_what_changes_over_a_run_may_be_a_tensor_as_gpu_graphs_need_it():

@@ -87,6 +87,8 @@ def test_every_kind_of_action_and_vector(observation, action, threads):
         {"activation": "relu"},
         {"activation": "silu"},
         {"layers": 3, "units": 33},
+        {"policy_layers": 0},
+        {"policy_layers": 3},
     ],
     ids=str,
 )

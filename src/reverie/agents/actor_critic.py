@@ -33,8 +33,9 @@ class ActorCritic(nn.Module):
         )
         self.image_keys = tuple(images)
         hidden = config.units
+        layers = config.layers if images or config.policy_layers is None else config.policy_layers
         if self.vectors.size:
-            self.actor = mlp(self.vectors.size, config.units, config.layers, config.activation)
+            self.actor = mlp(self.vectors.size, config.units, layers, config.activation)
         if images:
             hidden = config.features
             inputs = config.features * len(images) + (config.units if self.vectors.size else 0)
@@ -42,7 +43,7 @@ class ActorCritic(nn.Module):
             self.joint = nn.Identity() if inputs == hidden else mlp(inputs, hidden, 1, "relu")
         else:
             self.critic = mlp(self.vectors.size, config.units, config.layers, config.activation)
-        self.policy = PolicyHead(hidden, action, config.log_std)
+        self.policy = PolicyHead(hidden if layers else self.vectors.size, action, config.log_std)
         self.value = orthogonal(nn.Linear(hidden, 1), 1.0)
 
     def forward(self, rows: Batch) -> tuple[Dist, Tensor]:

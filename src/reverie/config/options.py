@@ -20,6 +20,7 @@ from .schema import Config
 
 BOUNDS: dict[str, tuple[float, float | None]] = {
     **{f"ppo.{name}": (1, None) for name in ("rollout", "epochs", "minibatch", "features", "units", "layers")},
+    "ppo.policy_layers": (0, None),
     **{f"ppo.{name}": (0, None) for name in ("lr", "adam_eps", "clip", "value_clip", "grad_norm", "target_kl")},
     **{f"ppo.{name}": (0, 1) for name in ("gamma", "lam")},
     **{f"world.{name}": (1, None) for name in ("deter", "hidden", "groups", "units", "depth", "blocks")},

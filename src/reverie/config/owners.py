@@ -18,8 +18,8 @@ OWNERS = {"ppo": "ppo", **dict.fromkeys(("world", "behavior", "explore", "optim"
 """Group of options -> the agent they are for; the other groups are for all."""
 
 
-NETS = ("ppo.cnn", "ppo.features", "ppo.units", "ppo.layers", "ppo.activation", "ppo.log_std", "ppo.precision",
-        "ppo.value_clip", "ppo.normalize_observation", "ppo.normalize_reward")  # fmt: skip
+NETS = ("ppo.cnn", "ppo.features", "ppo.units", "ppo.layers", "ppo.policy_layers", "ppo.activation", "ppo.log_std",
+        "ppo.precision", "ppo.value_clip", "ppo.normalize_observation", "ppo.normalize_reward")  # fmt: skip
 """Options of PPO that its own agent alone uses."""
 DREAMT = ("behavior.entropy", "behavior.regularizer", "behavior.replay_scale", "behavior.gradient", "behavior.mix",
           "behavior.arrival", "behavior.train_start", "behavior.true_start", "behavior.return_",

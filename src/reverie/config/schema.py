@@ -189,6 +189,8 @@ class PPOConfig:
     """Width of the hidden layers for vectors."""
     layers: int = 2
     """Hidden layers for vectors."""
+    policy_layers: int | None = None
+    """Hidden layers of the policy where there are vectors alone, 0 for a linear one; None takes as many as the critic."""
     activation: Literal["tanh", "relu", "silu"] = "tanh"
     """Activation of the layers for vectors."""
     log_std: float = 0.0
