@@ -190,7 +190,7 @@ class PPOConfig:
     layers: int = 2
     """Hidden layers for vectors."""
     policy_layers: int | None = None
-    """Hidden layers of the policy where there are vectors alone, 0 for a linear one; None takes as many as the critic."""
+    """Hidden layers of the policy on vectors alone, 0 for a linear one; None takes as many as the critic has."""
     activation: Literal["tanh", "relu", "silu"] = "tanh"
     """Activation of the layers for vectors."""
     log_std: float = 0.0
