@@ -99,7 +99,7 @@ def test_small_faults_of_an_environment_are_told_once(call, caplog, tmp_path, mo
 def test_train_of_ppo_begins_with_its_size_alone(call, tmp_path):
     words = ["--configs", "cartpole_ppo", "debug", "--logdir", str(tmp_path / "r")]
     lines = call("train", *words, "--device", "cpu")[1].splitlines()
-    assert lines[0] == f"ppo on cpu: {2 * (4 * 64 + 64 + 64 * 64 + 64) + 64 * 2 + 2 + 64 + 1:,} weights"
+    assert lines[0] == f"ppo on cpu: {4 * 2 + 2 + 4 * 32 + 32 + 32 * 32 + 32 + 32 + 1:,} weights"
     assert lines[1].startswith("step ")
 
 
