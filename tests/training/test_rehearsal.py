@@ -150,13 +150,13 @@ def test_stopped_and_resumed_it_goes_on_the_same(tmp_path):
 
 
 def test_without_its_rows_a_resumed_rehearsal_fills_anew(tmp_path):
-    rehearsal = rehearsal_of(tmp_path, save=False, warmup=12, ratio=4.0)
-    pupil = Pupil()
-    updates(rehearsal, pupil, 10)
-    again = rehearsal_of(tmp_path, save=False, warmup=12, ratio=4.0)
+    options = {"save": False, "warmup": 12, "ratio": 4.0, "pretrain": 7}
+    rehearsal = rehearsal_of(tmp_path, **options)
+    updates(rehearsal, Pupil(), 10)
+    again = rehearsal_of(tmp_path, **options)
     again.restore(rehearsal.state())
     assert len(again.replay) == 0 and again.updates == rehearsal.updates > 0
-    assert updates(again, Pupil(), 8, start=10) == [0] * 5 + [1] * 3
+    assert updates(again, Pupil(), 8, start=10) == [0] * 5 + [1] * 3  # what comes when learning begins came once
 
 
 def test_new_episodes_after_a_resume_do_not_follow_the_old_ones(tmp_path):

@@ -67,7 +67,7 @@ class Rehearsal:
             enough = self.collected >= max(self.config.warmup, self.config.prefill)
             ready = enough and self.replay.ready(self.batch, self.length)
             self.started = ranks.sums([ready], self.replay.device)[0] == ranks.count()
-            self.due += self.config.pretrain * self.started
+            self.due += self.config.pretrain * (self.started and not self.updates)
         if self.started:
             self.due += steps * self.config.ratio / (self.config.batch * self.config.length)
         if self.waited < self.config.train_every:
