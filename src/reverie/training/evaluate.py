@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -14,6 +15,8 @@ from ..collect.collector import playable
 from ..data.rows import Episode, Rows
 from ..envs.rows import RowStream
 from .film import Film
+
+LOG = logging.getLogger("reverie")
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,11 @@ class Evaluator:
             for env in np.flatnonzero((self.stream.length >= LONGEST_EPISODE) & (quota > 0)):
                 quota[env] = 0
                 done.append(Episode(int(env), float(self.stream.score[env]), int(self.stream.length[env])))
+        if cut := sum(episode.length >= LONGEST_EPISODE for episode in done):
+            LOG.warning(
+                "%d of %d episodes of the evaluation did not end within %s steps and count as they stood: "
+                "--env.time_limit ends them sooner", cut, len(done), f"{LONGEST_EPISODE:,}",
+            )  # fmt: skip
         self.stride = film.next_stride
         return Evaluation(done, film.clips)
 
