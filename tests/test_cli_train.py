@@ -127,7 +127,7 @@ def test_a_full_disk_is_told_and_the_last_checkpoint_kept(tmp_path):
     config = reverie.configure("cartpole_ppo", "debug", logdir=str(folder), run__steps=256)
     reverie.train(config, quiet=True)
     step = checkpoint.load(folder / "checkpoints/latest.pt")["counters"]["step"]
-    (folder / "checkpoints/latest.partial").symlink_to("/dev/full")
+    (folder / "checkpoints/.latest.pt.partial").symlink_to("/dev/full")
     words = ["train", "--resume", "--logdir", str(folder), "--run.steps", "2000"]
     done = subprocess.run([sys.executable, "-m", "reverie", *words], capture_output=True, text=True)
     assert done.returncode == 2

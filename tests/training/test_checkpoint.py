@@ -88,8 +88,8 @@ def test_a_damaged_one_names_the_others_that_can_be_read(tmp_path):
 def test_a_full_disk_keeps_the_old_file(tmp_path):
     path = tmp_path / "latest.pt"
     checkpoint.save(path, {"a": 1})
-    path.with_suffix(".partial").symlink_to("/dev/full")
+    path.with_name(f".{path.name}.partial").symlink_to("/dev/full")
     with pytest.raises(UserError, match="No space left on device"):
         checkpoint.save(path, {"a": torch.zeros(100_000)})
     assert checkpoint.load(path)["a"] == 1
-    assert not path.with_suffix(".partial").is_symlink()
+    assert not path.with_name(f".{path.name}.partial").is_symlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from ..data.whole import write_whole
 from .errors import UserError
 from .options import flattened, replaced
 from .presets import dotted, read_yaml
@@ -26,9 +26,7 @@ CHANGEABLE = ("logdir", "device", "run.", "log.", "envs.timeout", "envs.max_rest
 def save(config: Config, folder: Path, name: str = NAME) -> None:
     """Write the resolved configuration into a run's folder."""
     text = yaml.safe_dump(_plain(asdict(config)), sort_keys=False)
-    partial = folder / f"{name}.partial"
-    partial.write_text(text)
-    os.replace(partial, folder / name)
+    write_whole(folder / name, lambda file: file.write(text.encode()))
 
 
 def _plain(value: Any) -> Any:

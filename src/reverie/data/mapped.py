@@ -14,6 +14,7 @@ from torch import Tensor
 from ..config.errors import UserError
 from .rows import Batch
 from .storage import Layout, parsed, plain
+from .whole import write_whole
 
 LAYOUT = "layout.json"
 MARK = "rows"
@@ -40,9 +41,7 @@ class Mapped:
             for old in self.folder.glob("*.bin"):
                 old.unlink()
             described = {"rows": rows, "envs": envs, "columns": plain(layout)}
-            partial = self.folder / f"{LAYOUT}.partial"
-            partial.write_text(json.dumps(described))
-            os.replace(partial, self.folder / LAYOUT)
+            write_whole(self.folder / LAYOUT, lambda file: file.write(json.dumps(described).encode()))
         except OSError as error:
             raise UserError(f"cannot keep the replay in {self.folder}: {error.strerror or error}") from error
         self.mark = torch.from_file(str(self.folder / MARK), shared=True, size=1, dtype=torch.int64)

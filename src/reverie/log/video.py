@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from ..data.whole import write_whole
 from .disk import RESUME, writing
 
 GIF_MAX_FPS = 50
@@ -139,15 +139,10 @@ def write_gif(path: Path, frames: np.ndarray, fps: float = 20) -> None:
 
 
 def write_bytes(path: Path, data: bytes, mend: str = RESUME) -> None:
-    """Write a whole file at once: under another name first, so that a reader never sees half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    """Write a file, in a folder that is made if need be; a reader never sees half of it."""
     with writing(path, mend):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_bytes(data)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, lambda file: file.write(data))
 
 
 def encode_gif(frames: np.ndarray, fps: float) -> bytes:

@@ -6,11 +6,13 @@ import contextlib
 import json
 import logging
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from ...data.whole import write_whole
 from ..disk import writing
 
 COUNTS = ("frames", "updates")
@@ -78,16 +80,18 @@ def line(step: int, scalars: dict[str, float]) -> str:
 
 def cut_after(path: Path, step: int) -> None:
     """Drop the lines of later steps, and a last line that a killed run left unfinished."""
-    partial = path.with_name(f".{path.name}.partial")
-    with path.open("rb") as source, partial.open("wb") as target:
-        for number, text in enumerate(source, start=1):
-            found = parsed(text)
-            if found is None:
-                if text.endswith(b"\n"):
-                    logging.getLogger("reverie").warning("dropped unreadable line %d of %s", number, path)
-            elif found["step"] <= step:
-                target.write(text.rstrip(b"\n") + b"\n")
-    partial.replace(path)
+    with path.open("rb") as source:
+        write_whole(path, lambda target: target.writelines(_lines_until(source, step, path)))
+
+
+def _lines_until(source: IO[bytes], step: int, path: Path) -> Iterator[bytes]:
+    for number, text in enumerate(source, start=1):
+        found = parsed(text)
+        if found is None:
+            if text.endswith(b"\n"):
+                logging.getLogger("reverie").warning("dropped unreadable line %d of %s", number, path)
+        elif found["step"] <= step:
+            yield text.rstrip(b"\n") + b"\n"
 
 
 def evaluated_steps(path: Path) -> set[int]:
