@@ -14,7 +14,7 @@ import yaml
 import reverie
 from reverie.actors import DREAMERS
 from reverie.cli import COMMANDS
-from reverie.commands.learning import configured, resolve
+from reverie.commands.learning import resolve
 from reverie.config import names, store
 from reverie.config.arguments import (
     BenchArguments,
@@ -34,6 +34,7 @@ from reverie.config.arguments import (
 from reverie.config.errors import UserError
 from reverie.config.options import options
 from reverie.config.presets import PRESETS, stacked
+from reverie.config.resolution import resolved
 from reverie.config.schema import Config
 from reverie.config.sweeps import CHOSEN, SweepArguments
 from reverie.envs import registry
@@ -126,7 +127,7 @@ def check_sweep(words: list[str]) -> None:
     if arguments.resume:
         assert set(given) <= set(CHOSEN) and set(values) == {"logdir"}
     else:
-        config = configured(arguments.configs, values)
+        config = resolved(arguments.configs, values)
         check_task(config.task)
         assert plan.new(arguments, config).space
 
@@ -167,7 +168,7 @@ def test_commands_parse(doc, page_folder):
             continue
         if command == "bench":
             _, arguments, values = parse_bench(rest)
-            check_task(configured(arguments.configs, values).task)
+            check_task(resolved(arguments.configs, values).task)
             continue
         if command == "plot":
             assert parse_plot(rest).logdir

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 
-from .commands.learning import configured, launch, sweep, train
+from .commands.learning import launch, sweep, train
 from .commands.looking import dream, evaluate, export, play, plot
 from .config import owners
 from .config.arguments import parse_bench, parse_envs
 from .config.errors import UserError, nearest
 from .config.options import replaced
 from .config.presets import stacked
+from .config.resolution import resolved
 
 
 def main(words: list[str] | None = None) -> None:
@@ -81,7 +82,7 @@ def envs(words: list[str]) -> int:
 def bench(words: list[str]) -> int:
     """Measure how fast a part of training is."""
     subject, arguments, values = parse_bench(words)
-    config = configured(arguments.configs, values)
+    config = resolved(arguments.configs, values)
     owners.check_subject(subject, config, arguments.parts)
     from .bench import measured
     from .tools.bench_table import table

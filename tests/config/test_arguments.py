@@ -90,6 +90,11 @@ def test_environment_ids_of_other_projects(env_id, task):
     assert config_of(f"--env_id {env_id}").task == task
 
 
+@pytest.mark.parametrize(("word", "value"), [("1", True), ("yes", True), ("0", False), ("off", False), ("", True)])
+def test_flags_take_a_word_or_stand_alone(word, value):
+    assert config_of(f"--ppo.lr_anneal {word} --seed 3").ppo.lr_anneal is value
+
+
 def test_flags_and_equals_signs():
     config = config_of("--ppo.lr_anneal --ppo.lr=0.1 --ppo.normalize_reward False --run.stop-at -5")
     assert (config.ppo.lr_anneal, config.ppo.lr, config.ppo.normalize_reward, config.run.stop_at) == (

@@ -54,6 +54,8 @@ def test_values_become_typed(name, given, value):
         ("ppo.lrr", "1", "did you mean --ppo.lr"),
         ("rollout", "1", "did you mean --ppo.rollout"),
         ("ppo", "1", "unknown option --ppo"),
+        ("world.grad_heads", None, "--world.grad_heads takes a list, not None"),
+        ("imports", 3, "--imports takes a list, not 3"),
     ],
 )
 def test_wrong_values_say_what_is_right(name, given, words):

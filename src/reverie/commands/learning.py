@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..config import names, owners, store
+from ..config import store
 from ..config.arguments import TrainArguments, parse_sweep, parse_train
 from ..config.errors import UserError
-from ..config.options import replaced
-from ..config.presets import DEFAULT, stacked
+from ..config.presets import stacked
+from ..config.resolution import resolved
 from ..config.schema import Config
 
 
@@ -75,7 +75,7 @@ def sweep(words: list[str]) -> int:
     from ..tools import plan as plans
 
     resume = arguments.resume
-    plan = plans.resumed(given, values) if resume else plans.new(arguments, configured(arguments.configs, values))
+    plan = plans.resumed(given, values) if resume else plans.new(arguments, resolved(arguments.configs, values))
     from ..tools.sweep import Sweep, open_search
     from ..tools.sweep_report import report
 
@@ -100,7 +100,7 @@ def program(name: str) -> str:
 def resolve(words: list[str]) -> tuple[Config, bool]:
     """The configuration that the words of `train` make, and whether to resume."""
     arguments, values = parse_train(words)
-    return configured(arguments.configs, values, stored_of(arguments, values)), arguments.resume
+    return resolved(arguments.configs, values, stored_of(arguments, values)), arguments.resume
 
 
 def stored_of(arguments: TrainArguments, values: dict[str, Any]) -> Config | None:
@@ -110,14 +110,3 @@ def stored_of(arguments: TrainArguments, values: dict[str, Any]) -> Config | Non
     if not values.get("logdir"):
         raise UserError("--resume needs --logdir: the folder of the run to continue")
     return store.load_to_resume(Path(values["logdir"]))
-
-
-def configured(presets: tuple[str, ...], values: dict[str, Any], stored: Config | None = None) -> Config:
-    """The configuration that presets and options make, over a stored one if there is one, else over the default."""
-    base = stacked(presets or (() if stored or "task" in values else DEFAULT), stored)
-    given = names.spelled_out(values, values.get("agent.name", base.agent.name))
-    config = replaced(base, given)
-    owners.check_presets(presets, config)
-    owners.warn_of_idle(given, config)
-    owners.warn_of_unused(presets, given, config)
-    return config

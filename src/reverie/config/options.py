@@ -178,6 +178,8 @@ def convert(name: str, value: Any, kind: Any) -> Any:
             raise UserError(f"--{name} is one of {', '.join(map(str, inner))}, not {value!r}")
         return value
     if origin is tuple:
+        if not isinstance(value, (str, list, tuple)):
+            raise UserError(f"--{name} takes a list, not {value!r}")
         words = value.replace(",", " ").split() if isinstance(value, str) else list(value)
         return tuple(convert(name, word, inner[0]) for word in words)
     return _scalar(name, value, kind)
