@@ -72,7 +72,10 @@ def make_agent(
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         if kind is not None:
-            return kind(observation, action, config, device)
+            agent = kind(observation, action, config, device)
+            if not hasattr(agent, "generator"):
+                agent.generator = torch.Generator(device).manual_seed(config.seed)
+            return agent
         if config.agent.name == "random":
             return RandomAgent(action, config.seed, device)
         if config.agent.name == "dreamer":

@@ -9,9 +9,10 @@ from typing import Any
 
 from .actors import AgentKind
 from .build import make_parts, make_run
-from .config import owners, store
+from .config import names, store
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
+from .config.resolution import resolved
 from .config.schema import Config
 from .nn import ranks
 from .reopened import make_player
@@ -41,11 +42,15 @@ class Outcome:
 
 
 def configure(*presets: str, **options: Any) -> Config:
-    """A configuration from presets and options; dots in names of options are written as two underscores."""
-    dotted = {name.replace("__", "."): value for name, value in options.items()}
-    config = replaced(stacked(presets), dotted)
-    owners.check_presets(presets, config)
-    return config
+    """A configuration from presets and options, as the command line makes it.
+
+    Dots in names of options are written as two underscores (`replay__ratio=32`); short names serve too.
+    """
+    values = {}
+    for word, value in options.items():
+        name = names.SHORT.get(word, word.replace("__", "."))
+        values[name] = names.task_of(value) if word == "env_id" else value
+    return resolved(presets, values)
 
 
 def train(

@@ -15,6 +15,7 @@ from .agents.base import Agent
 from .agents.dreamer import Dreamer
 from .collect.collector import Source
 from .config import owners, store
+from .config.errors import UserError
 from .config.options import flattened
 from .config.schema import Config
 from .data.counters import Counters
@@ -109,11 +110,11 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
         opening = [f"{name} on {device.type}: {size_of_agent(agent)}"]
         storage: Storage | None = None
         feed: Feed | None = None
-        if isinstance(agent, Dreamer):
-            layout, storage, line = replay_place(config, agent, stream.observation_space)
+        if agent.replays:
+            layout, storage, line = replay_place(config, agent, stream.observation_space, device)
             opening.append(line)
             feed = make_feed(config, layout)
-            if agent.changeover is not None:
+            if isinstance(agent, Dreamer) and agent.changeover is not None:
                 reserved = bytes_needed(layout, config.replay.capacity, config.envs.count) * (storage == "gpu")
                 make = partial(make_agent, config, *stream.spaces, device)
                 compilers.order(agent.regions, make, layout, room(agent, reserved))
@@ -128,6 +129,8 @@ def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bo
     """A run ready to train; resumed ones stand where their checkpoint was written."""
     latest = folder / checkpoint.FOLDER / "latest.pt"
     saved = checkpoint.load_latest(latest) if resume and latest.exists() else None
+    if saved and (kind := saved["kind"]) != type(parts.agent).__name__:
+        raise UserError(f"{folder} is a run of an agent {kind}: go on by reverie.resume({str(folder)!r}, agent={kind})")
     step = saved["counters"]["step"] if saved else 0 if resume else None
     logger = make_logger(config, folder, parts, step, quiet)
     if config.store.write != "off":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 import gymnasium
 
 from .actors import EVAL_SEED, AgentKind, make_agent, make_stream
-from .agents.base import Mode
+from .agents.base import Agent, Mode
 from .config.errors import UserError
 from .config.schema import Config
 from .envs.registry import find, frames_per_step, make_own_env
@@ -31,6 +32,8 @@ from .training.evaluate import Evaluation, Evaluator
 from .training.threads import tune_cpu
 from .world.dream import Dream
 
+LOG = logging.getLogger("reverie")
+
 
 def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, seed: int = 0) -> Evaluation:
     """Episodes played by the agent of a checkpoint."""
@@ -40,7 +43,7 @@ def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, s
     evaluator = Evaluator(make_stream(shifted, False, min(config.run.eval_envs, episodes)), device, episodes)
     try:
         agent = make_agent(uncompiled(config), *evaluator.stream.spaces, device)
-        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+        restore(agent, saved, file)
         result = evaluator.evaluate(agent, mode)
         assert result is not None
         return result
@@ -57,7 +60,7 @@ def dream_checkpoint(
     stream = make_stream(replace(config, seed=config.seed + seed + EVAL_SEED), count=episodes)
     try:
         agent = make_agent(uncompiled(config), *stream.spaces, device)
-        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+        restore(agent, saved, file)
         return dreams(agent, stream, stretch, mode, device), int(saved["counters"]["step"])
     finally:
         stream.close()
@@ -75,7 +78,7 @@ def lucid_dream(config: Config, file: Path, context: int, mode: Mode, seed: int 
         tune_cpu(config, stream.observation_space)
         agent = make_agent(uncompiled(config), *stream.spaces, device)
         dream = LucidDream(agent, stream, context, mode, device)
-        checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+        restore(agent, saved, file)
         facts = {"task": config.task, "step": int(saved["counters"]["step"]), "checkpoint": file.name}
         yield Stage(dream, controls_of(stream.action_space, names), facts)
     finally:
@@ -99,7 +102,7 @@ def make_player(config: Config, file: Path, env: gymnasium.Env | None = None, ki
         translation = Translation(own, config.env, find(config.task)[0].handles)
     seen, done = translation.observation_space, translation.action_space
     agent = make_agent(uncompiled(config), seen, done, device, kind)
-    checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
+    restore(agent, saved, file)
     return Player(agent, translation, partial(make_task_env, config), device)
 
 
@@ -120,6 +123,16 @@ def export_checkpoint(config: Config, file: Path, out: Path, stochastic: bool) -
     description = describe(step, player.action_space, facts)
     export(step, description, out)
     return description
+
+
+def restore(agent: Agent, saved: dict[str, Any], file: Path) -> None:
+    """Give an agent what a checkpoint holds of one; a word if that was of another class, whose weights may serve."""
+    if saved["kind"] != type(agent).__name__:
+        LOG.warning(
+            "%s is of an agent %s, whose weights a %s takes: give reverie.load(..., agent=%s) if it acts otherwise",
+            file, saved["kind"], type(agent).__name__, saved["kind"],
+        )  # fmt: skip
+    checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
 
 
 def uncompiled(config: Config) -> Config:

@@ -71,7 +71,7 @@ def test_the_replay_says_where_it_lies_and_what_it_takes(storage, words):
 def test_the_replay_lies_where_the_option_says(storage, place, tmp_path):
     config, stream, agent = parts("dreamer_v3", task="toy_catch", replay__storage=storage, logdir=str(tmp_path))
     stream.close()
-    layout, found, _ = replay_place(config, agent, stream.observation_space)
+    layout, found, _ = replay_place(config, agent, stream.observation_space, CPU)
     assert found == place
     replay = make_rehearsal(config, tmp_path, CPU, found).replay
     replay.allocate(layout)
@@ -84,4 +84,4 @@ def test_a_place_that_a_gpu_must_reach_is_refused_without_one(storage):
     config, stream, agent = parts("dreamer_v3", task="toy_catch", replay__storage=storage)
     stream.close()
     with pytest.raises(UserError, match=f"^--replay.storage {storage} needs a CUDA device: use ram or disk$"):
-        replay_place(config, agent, stream.observation_space)
+        replay_place(config, agent, stream.observation_space, CPU)

@@ -53,13 +53,15 @@ class Agent(nn.Module):
     family: Family = "other"
     """Whose metrics these are: advice and pages of diagnostics go by it."""
     generator: torch.Generator
-    """What actions are drawn from; saved and restored with the agent."""
+    """What actions are drawn from; saved and restored with the agent. One that makes none is given one."""
     rollout: int = 1
     """How many steps of each environment to collect between two rounds of learning."""
     on_policy: bool = False
     """Whether a round learns from rows that were acted upon with the very weights it begins with."""
     acted: int = 0
     """Rows acted upon while training, wherever that was; agents that go by it save it."""
+    replays: bool = False
+    """Whether rows are kept for `learn_replay`."""
     transient: tuple[str, ...] = ()
     """Columns that acting adds for the next round of learning alone; no replay keeps them."""
 
@@ -108,8 +110,9 @@ class Agent(nn.Module):
 
     def save(self) -> dict[str, Any]:
         """Everything learned, as tensors and plain values."""
-        return {"module": self.state_dict()}
+        return {"module": self.state_dict(), "generator": self.generator.get_state()}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Take back what `save` gave."""
         self.load_state_dict(saved["module"])
+        restore_random(self.generator, saved["generator"])

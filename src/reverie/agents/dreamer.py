@@ -22,7 +22,7 @@ from ..nn.graph import Graphed
 from ..nn.optim import Stepper
 from ..world.model import ROW_KL, Seen, Window
 from ..world.rssm import State
-from .base import Family, Learned, restore_random
+from .base import Family, Learned
 from .behavior import between
 from .changeover import Changeover
 from .compiled import Regions, hasten, manner, persist
@@ -36,6 +36,7 @@ class Dreamer(Filterer):
     """Learns from windows of the past."""
 
     family: Family = "dreamer"
+    replays = True
     failed: Tensor
     skipped: Tensor
 
@@ -263,7 +264,6 @@ class Dreamer(Filterer):
         """Weights, statistics, optimisers, random state and the carried state."""
         return super().save() | {
             "optimizers": {name: stepper.state_dict() for name, stepper in self.steppers.items()},
-            "generator": self.generator.get_state(),
             "acted": self.acted,
             "carried": self.carried,
         }
@@ -273,6 +273,5 @@ class Dreamer(Filterer):
         super().restore(saved)
         for name, stepper in self.steppers.items():
             stepper.load_state_dict(saved["optimizers"][name])
-        restore_random(self.generator, saved["generator"])
         self.acted = int(saved["acted"])
         self.carried = {name: value.to(self.device) for name, value in saved["carried"].items()}

@@ -23,7 +23,7 @@ from ..nn.optim import FlatAdam, renewed
 from ..nn.precision import in_half
 from ..nn.scale import ReturnScale
 from .actor_critic import ActorCritic
-from .base import MODES, Agent, Carry, Learned, Mode, restore_random
+from .base import MODES, Agent, Carry, Learned, Mode
 from .ppo_native import NativeActing, NativeEpochs
 
 LOG = logging.getLogger("reverie")
@@ -201,15 +201,13 @@ class PPO(Agent):
     def save(self) -> dict[str, Any]:
         """Weights, statistics, optimiser, random state and what was skipped."""
         counts = {"skipped": self.skipped, "failed": self.failed}
-        drawn = self.generator.get_state()
-        return super().save() | {"optimizer": self.optimizer.state_dict(), "generator": drawn, "counts": counts}
+        return super().save() | {"optimizer": self.optimizer.state_dict(), "counts": counts}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Take back what `save` gave."""
         super().restore(saved)
         self.optimizer.load_state_dict(saved["optimizer"])
-        restore_random(self.generator, saved["generator"])
-        for name, count in saved.get("counts", {}).items():  # runs of old have none
+        for name, count in saved["counts"].items():
             getattr(self, name).copy_(count)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from gymnasium import spaces
 
 from ..data.rows import Batch
 from ..nn.actions import ActionCode
-from .base import Agent, Carry, Mode, restore_random
+from .base import Agent, Carry, Mode
 
 
 class RandomAgent(Agent):
@@ -25,12 +23,3 @@ class RandomAgent(Agent):
     def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:
         """Uniform actions."""
         return {"action": self.code.random(len(rows["is_first"]), self.generator)}, carry
-
-    def save(self) -> dict[str, Any]:
-        """The generator's state."""
-        return super().save() | {"generator": self.generator.get_state()}
-
-    def restore(self, saved: dict[str, Any]) -> None:
-        """Take back what `save` gave."""
-        super().restore(saved)
-        restore_random(self.generator, saved["generator"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shlex
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,26 +13,20 @@ import numpy as np
 import torch
 
 from ..config.errors import UserError
-from ..data.whole import reason
+from ..data.whole import reason, write_whole
 
 LOG = logging.getLogger("reverie")
 
-FORMAT = 2
+FORMAT = 3
 FOLDER = "checkpoints"
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write the state beside its place, then move it there: a run that dies in between keeps the old file."""
-    partial = path.with_suffix(".partial")
+    """Write the state: a run that dies in between keeps the old file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(partial, "wb") as file:
-            torch.save({"format": FORMAT, **_without_arrays(state)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        write_whole(path, lambda file: torch.save({"format": FORMAT, **_without_arrays(state)}, file))
     except (OSError, RuntimeError) as error:  # torch's writer hides a full disk behind a RuntimeError
-        partial.unlink(missing_ok=True)
         kept = "; the one before it is kept" if path.exists() else ""
         raise UserError(f"cannot write {path}: {reason(error)}: make room, then --resume{kept}") from error
 
@@ -103,6 +96,8 @@ def restored(path: Path, restore: Callable[[], None]) -> None:
     """Call what takes a checkpoint's state back; one that does not fit the run is told as such."""
     try:
         restore()
+    except torch.OutOfMemoryError:
+        raise
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise UserError(f"{path} does not fit this run: {reason(error)}; it may belong to another") from error
 

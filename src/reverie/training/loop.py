@@ -198,6 +198,7 @@ class Run:
         return {
             "counters": self.counters.state_dict(),
             "agent": self.agent.save(),
+            "kind": type(self.agent).__name__,
             "collector": self.collector.state(),
             "logger": self.logger.state_dict(),
             "best": self.best,

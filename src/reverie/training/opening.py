@@ -53,17 +53,19 @@ def size_of_replay(layout: Layout, config: ReplayConfig, envs: int, storage: Sto
     return f"replay: {steps:,} steps of {each:,} bytes, {size(needed)} {PLACES[storage]} when full"
 
 
-def replay_place(config: Config, agent: Dreamer, observation: spaces.Dict) -> tuple[Layout, Storage, str]:
+def replay_place(
+    config: Config, agent: Agent, observation: spaces.Dict, device: torch.device
+) -> tuple[Layout, Storage, str]:
     """What the replay holds, where it is to live, and a line about it; refused where it would not fit when full."""
     settings, folder, count = config.replay, Path(config.logdir) / "replay", config.envs.count
     if settings.storage != "auto":
-        place_of(settings.storage, agent.device)
-    layout = layout_of_rows(agent, observation, count, agent.device)
+        place_of(settings.storage, device)
+    layout = layout_of_rows(agent, observation, count, device)
     layout = {name: each for name, each in layout.items() if name not in agent.transient}
     storage = settings.storage
     if storage == "auto":
-        storage = suited(layout, settings.capacity, count, agent.device)
-    check_fit(layout, settings.capacity, count, storage, agent.device, folder)
+        storage = suited(layout, settings.capacity, count, device)
+    check_fit(layout, settings.capacity, count, storage, device, folder)
     return layout, storage, size_of_replay(layout, settings, count, storage)
 
 
