@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from ..data.whole import write_whole
 from .errors import UserError
 from .options import flattened, replaced
 from .presets import dotted, read_yaml
 from .schema import Config
+from .whole import write_whole
 
 NAME = "config.yaml"
 

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from ..config.errors import UserError
+from ..config.whole import reason, write_whole
 from .replay import Replay
 from .rows import Batch
 from .storage import FOREIGN, Layout, array_of, bytes_per_step, parsed, plain
-from .whole import reason, write_whole
 
 INDEX = "index.json"
 FORMAT = 1

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ..config.errors import UserError
+from ..config.whole import PARTIAL, reason, write_whole
 from .episode_file import UNREADABLE, Title, Titles, decode, encode, fault
 from .rows import Rows
-from .whole import PARTIAL, reason, write_whole
 
 LOGGER = logging.getLogger("reverie")
 

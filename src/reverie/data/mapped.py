@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ..config.errors import UserError
+from ..config.whole import write_whole
 from .rows import Batch
 from .storage import Layout, parsed, plain
-from .whole import write_whole
 
 LAYOUT = "layout.json"
 MARK = "rows"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..config.errors import UserError
-from ..data.whole import reason
+from ..config.whole import reason
 
 RESUME = "make room, then --resume, or choose another --logdir"
 

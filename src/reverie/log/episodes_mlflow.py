@@ -9,10 +9,10 @@ import time
 from pathlib import Path, PurePosixPath
 
 from ..config.errors import UserError
+from ..config.whole import reason
 from ..data.episode_file import UNREADABLE, Title, Titles, decode, encode
 from ..data.episodes import Damage, checked, listed
 from ..data.rows import Rows
-from ..data.whole import reason
 from .sinks.mlflow import client, first_line, installed, told
 
 LOGGER = logging.getLogger("reverie")

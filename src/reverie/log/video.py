@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ..data.whole import write_whole
+from ..config.whole import write_whole
 from .disk import RESUME, writing
 
 GIF_MAX_FPS = 50

@@ -16,7 +16,7 @@ import torch
 from gymnasium import spaces
 
 from ..config.errors import UserError, extra
-from ..data.whole import write_whole
+from ..config.whole import write_whole
 from ..envs.joint import Joint
 from ..log.disk import writing
 from .steps import Step

@@ -20,7 +20,7 @@ from ..config.presets import read_yaml, stacked
 from ..config.schema import Config
 from ..config.space import Space
 from ..config.sweeps import CHOSEN, SweepArguments
-from ..data.whole import write_whole
+from ..config.whole import write_whole
 from ..log.disk import writing
 
 BASE = "base.yaml"

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..config.arguments import PlotArguments
 from ..config.errors import UserError, extra
-from ..data.whole import write_whole
+from ..config.whole import write_whole
 from ..log.disk import writing
 from .curves import Band, band
 from .panels import Chart, Curve, Panel

@@ -15,7 +15,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from ..config.arguments import PlotArguments
-from ..data.whole import write_whole
+from ..config.whole import write_whole
 from . import panels, plot, records, sweep_plots
 from .groups import shown, shown_score
 from .plan import BASE, Plan

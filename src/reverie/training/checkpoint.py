@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..config.errors import UserError
-from ..data.whole import reason, write_whole
+from ..config.whole import reason, write_whole
 
 LOG = logging.getLogger("reverie")
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ...data.whole import write_whole
+from ...config.whole import write_whole
 from ..disk import writing
 
 COUNTS = ("frames", "updates")
