@@ -76,7 +76,7 @@ def rollout() -> dict[str, torch.Tensor]:
 def main() -> None:
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     space = spaces.Dict({"image": spaces.Box(0, 255, (64, 64, 3), np.uint8)})
-    ours = PPO(space, spaces.Discrete(ACTIONS), stacked(["mario_ppo"]).ppo, ENVS, 0, torch.device("cpu"))
+    ours = PPO(space, spaces.Discrete(ACTIONS), stacked(["mario_ppo"]), torch.device("cpu"))
     rows = rollout()
     net = GuideNetwork()
     adam = torch.optim.Adam(net.parameters(), lr=2.5e-4, eps=1e-5)

@@ -1,5 +1,10 @@
 """The Python interface with an agent of one's own."""
 
+import json
+import re
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -8,8 +13,12 @@ import reverie
 from reverie.agents.base import Agent, Learned
 from reverie.agents.dreamer import Dreamer
 from reverie.agents.lesson import stepper_of
+from reverie.agents.ppo import PPO
+from reverie.agents.random import RandomAgent
+from reverie.cli import run
 from reverie.commands.learning import resolve
 from reverie.data.episodes import FolderStore
+from reverie.envs.corridor import Corridor
 from reverie.training import checkpoint
 
 
@@ -90,6 +99,96 @@ def test_an_agent_that_is_no_dreamer_may_learn_from_a_replay(tmp_path):
     assert outcome.evaluation["episodes"] == config.run.eval_episodes
     assert "train/reward" in (tmp_path / "run" / "metrics.jsonl").read_text()
     assert reverie.resume(tmp_path / "run", agent=Repeater).idle
+
+
+class Steady(PPO):
+    """PPO that takes no schedule."""
+
+    def schedule(self, progress):
+        pass
+
+
+@pytest.mark.parametrize("kind", [Steady, RandomAgent])
+def test_agents_without_a_world_model_can_be_built_upon_too(tmp_path, kind):
+    config = reverie.configure("cartpole_ppo", "debug", logdir=str(tmp_path / "run"), run__eval_every=0)
+    outcome = reverie.train(config, quiet=True, agent=kind)
+    assert outcome.step >= config.run.steps
+    assert type(reverie.load(tmp_path / "run", "latest", agent=kind).agent) is kind
+
+
+class Listening:
+    """A sink that keeps what it is given."""
+
+    def __init__(self):
+        self.writes, self.closed = [], 0
+
+    def write(self, step, scalars, videos):
+        self.writes.append((step, scalars))
+
+    def close(self):
+        self.closed += 1
+
+
+def test_sinks_of_ones_own_hear_what_the_log_says(tmp_path):
+    sink = Listening()
+    config = reverie.configure("cartpole_ppo", "debug", logdir=str(tmp_path / "run"))
+    reverie.train(config, quiet=True, sinks=[sink])
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [step for step, _ in sink.writes] == [line["step"] for line in lines] and sink.closed
+    assert sink.writes[-1][1]["eval/mean_return"] == lines[-1]["eval/mean_return"]
+
+
+def test_training_leaves_torch_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    config = reverie.configure("cartpole_ppo", "debug", logdir=str(tmp_path / "run"), run__threads=before[0] + 1)
+    reverie.train(config, quiet=True)
+    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_evaluate_plays_what_the_command_plays(tmp_path, capsys):
+    folder = str(tmp_path / "run")
+    reverie.train(reverie.configure("cartpole_ppo", "debug", logdir=folder), quiet=True)
+    figures = reverie.evaluate(folder, 3)
+    assert figures["episodes"] == 3 and figures["success_rate"] is None
+    assert run(["eval", "--logdir", folder, "--episodes", "3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == figures
+
+
+def test_a_task_may_be_the_class_itself():
+    assert reverie.configure(task=Corridor).task == "reverie.envs.corridor:Corridor"
+    with pytest.raises(reverie.UserError, match="top of a module"):
+        reverie.configure(task=lambda: None)
+
+
+PROGRAM = """
+import reverie
+from reverie.envs.corridor import Corridor
+
+
+class Mine(Corridor):
+    pass
+
+
+if __name__ == "__main__":
+    config = reverie.configure("debug", task=Mine, logdir="run", envs__backend="process", ppo__features=8)
+    print(config.task, reverie.train(config, quiet=True).step)
+"""
+
+
+def test_a_class_of_the_program_itself_is_found_by_workers_and_later(tmp_path):
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"mine:Mine \d+\n", done.stdout)
+    later = [sys.executable, "-m", "reverie", "eval", "--logdir", "run", "--episodes", "1", "--json"]
+    assert json.loads(subprocess.run(later, cwd=tmp_path, capture_output=True, check=True).stdout)["episodes"] == 1
+
+
+def test_public_names_are_listed():
+    assert set(reverie.__all__) < set(dir(reverie))
+    assert all(getattr(reverie, name) for name in dir(reverie))
 
 
 def test_configure_makes_what_the_command_line_makes(caplog):

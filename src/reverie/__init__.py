@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from .api import Outcome, configure, load, resume, train
+    from .api import Outcome, configure, evaluate, load, resume, train
     from .config.errors import UserError
     from .config.schema import Config
     from .tools.player import Player
 
-__all__ = ["Config", "Outcome", "Player", "UserError", "configure", "load", "resume", "train"]
+__all__ = ["Config", "Outcome", "Player", "UserError", "configure", "evaluate", "load", "resume", "train"]
 
 _PLACES = {"Config": "config.schema", "UserError": "config.errors", "Player": "tools.player"}
 
@@ -30,3 +30,8 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(f"reverie.{_PLACES.get(name, 'api')}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, imported or not."""
+    return [*__all__, "__version__"]

@@ -42,6 +42,8 @@ MOST_ROWS = 16
 
 AgentKind = Callable[[spaces.Dict, spaces.Space, Config, torch.device], Agent]
 """Makes an agent for observations and actions, as a configuration says: a class of one's own, for instance."""
+AGENTS: dict[str, AgentKind] = {"ppo": PPO, "random": RandomAgent}
+"""Name -> the agent; a Dreamer also goes by its policy."""
 DREAMERS = {"imagined": Dreamer, "on_policy_ppo": LatentPPO, "imagined_ppo": DreamPPO}
 """How actor and critic learn -> the agent."""
 
@@ -71,16 +73,15 @@ def make_agent(
     """The agent, of that kind or of the one the configuration names, its networks freshly initialised from the seed."""
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        if kind is not None:
-            agent = kind(observation, action, config, device)
-            if not hasattr(agent, "generator"):
-                agent.generator = torch.Generator(device).manual_seed(config.seed)
-            return agent
-        if config.agent.name == "random":
-            return RandomAgent(action, config.seed, device)
-        if config.agent.name == "dreamer":
-            return dreamer_of(config)(observation, action, config, device)
-        return PPO(observation, action, config.ppo, config.envs.count, config.seed, device, config.run.fast)
+        agent = (kind or kind_of(config))(observation, action, config, device)
+        if not hasattr(agent, "generator"):
+            agent.generator = torch.Generator(device).manual_seed(config.seed)
+        return agent
+
+
+def kind_of(config: Config) -> AgentKind:
+    """The kind of agent that the configuration names."""
+    return dreamer_of(config) if config.agent.name == "dreamer" else AGENTS[config.agent.name]
 
 
 def dreamer_of(config: Config) -> type[Dreamer]:

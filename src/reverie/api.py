@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .actors import AgentKind
+from .agents.base import Mode
 from .build import make_parts, make_run
 from .config import names, store
 from .config.options import replaced
 from .config.presets import DEFAULT, stacked
 from .config.resolution import resolved
 from .config.schema import Config
+from .log.logger import Sink
 from .nn import ranks
-from .reopened import make_player
+from .reopened import evaluated, make_player
 from .tools.player import Player
 from .training.checkpoint import find
 from .training.device import device_of, of_rank
 from .training.folder import check, prepare, withdrawn
 from .training.lock import Lock
+from .training.threads import lent
 
 
 @dataclass(frozen=True)
@@ -44,24 +48,33 @@ class Outcome:
 def configure(*presets: str, **options: Any) -> Config:
     """A configuration from presets and options, as the command line makes it.
 
-    Dots in names of options are written as two underscores (`replay__ratio=32`); short names serve too.
+    Dots in names of options are written as two underscores (`replay__ratio=32`); short names serve too. `task` may be
+    a class or function of a module instead of its name.
     """
     values = {}
     for word, value in options.items():
         name = names.SHORT.get(word, word.replace("__", "."))
+        if name == "task":
+            value = names.place_of(value) if callable(value) else value
         values[name] = names.task_of(value) if word == "env_id" else value
     return resolved(presets, values)
 
 
 def train(
-    config: Config | None = None, *, resume: bool = False, quiet: bool = False, agent: AgentKind | None = None
+    config: Config | None = None,
+    *,
+    resume: bool = False,
+    quiet: bool = False,
+    agent: AgentKind | None = None,
+    sinks: Sequence[Sink] = (),
 ) -> Outcome:
     """Train as the configuration says (the default is a small Dreamer on CartPole) and say what was reached.
 
     `agent` makes an agent of your own, from observation space, action space, configuration and device: a class will do.
+    `sinks` are written to beside those that the configuration names, and closed at the end.
     """
     config = store.with_logdir(config or stacked(DEFAULT))
-    with ranks.joined(device_of(config)):
+    with lent(), ranks.joined(device_of(config)):
         config, quiet = of_rank(config), quiet or ranks.number() > 0
         check(config, resume)
         parts = make_parts(config, agent)
@@ -73,7 +86,7 @@ def train(
                 if not ranks.number():
                     ranks.wait()
                 with withdrawn(config, resume) as counters:
-                    run = make_run(config, folder, parts, resume, quiet)
+                    run = make_run(config, folder, parts, resume, quiet, sinks if not ranks.number() else ())
                     counters.append(run.counters)
                     before = run.counters.step, run.counters.updates
                     with closing(run.logger):
@@ -103,3 +116,18 @@ def load(logdir: str | Path, checkpoint: str = "best", device: str = "cpu", agen
     folder = Path(logdir)
     config = replaced(store.load(folder), {"device": device})
     return make_player(config, find(folder, checkpoint), kind=agent)
+
+
+def evaluate(
+    logdir: str | Path,
+    episodes: int = 10,
+    checkpoint: str = "best",
+    *,
+    stochastic: bool = False,
+    seed: int = 0,
+    agent: AgentKind | None = None,
+) -> dict[str, float | None]:
+    """Figures of episodes that the agent of a run plays, as `reverie eval --json` prints them: mean_return, ..."""
+    folder = Path(logdir)
+    mode: Mode = "sample" if stochastic else "eval"
+    return evaluated(store.load(folder), find(folder, checkpoint), episodes, mode, seed, agent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,8 +47,10 @@ from .training.stores import check_stores, make_feed, written_store
 from .training.threads import tune_cpu
 
 
-def make_logger(config: Config, folder: Path, parts: Parts, resume_step: int | None, quiet: bool) -> Logger:
-    """The logger with the sinks that the configuration asks for."""
+def make_logger(
+    config: Config, folder: Path, parts: Parts, resume_step: int | None, quiet: bool, more: Sequence[Sink] = ()
+) -> Logger:
+    """The logger with the sinks that the configuration asks for, and more."""
     sinks: list[Sink] = [JsonlSink(folder / "metrics.jsonl", resume_step), VideosSink(folder / "videos")]
     if config.log.tensorboard:
         sinks.append(TensorBoardSink(folder, resume_step, (folder / store.NAME).read_text(), parts.agent.family))
@@ -58,9 +61,8 @@ def make_logger(config: Config, folder: Path, parts: Parts, resume_step: int | N
         sinks.append(RelaySink(wandb, folder) if config.run.eval_apart else wandb)
     if not quiet:
         sinks.append(TerminalSink(config.task, config.run.steps, config.log.display, parts.opening))
-    return Logger(
-        sinks, frames_per_step(config.task, config.env), choices(parts.stream.action_space), parts.agent.family
-    )
+    frames, actions = frames_per_step(config.task, config.env), choices(parts.stream.action_space)
+    return Logger([*sinks, *more], frames, actions, parts.agent.family)
 
 
 @dataclass
@@ -125,14 +127,16 @@ def make_parts(config: Config, kind: AgentKind | None = None) -> Parts:
     return parts
 
 
-def make_run(config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False) -> Run:
+def make_run(
+    config: Config, folder: Path, parts: Parts, resume: bool, quiet: bool = False, sinks: Sequence[Sink] = ()
+) -> Run:
     """A run ready to train; resumed ones stand where their checkpoint was written."""
     latest = folder / checkpoint.FOLDER / "latest.pt"
     saved = checkpoint.load_latest(latest) if resume and latest.exists() else None
     if saved and (kind := saved["kind"]) != type(parts.agent).__name__:
         raise UserError(f"{folder} is a run of an agent {kind}: go on by reverie.resume({str(folder)!r}, agent={kind})")
     step = saved["counters"]["step"] if saved else 0 if resume else None
-    logger = make_logger(config, folder, parts, step, quiet)
+    logger = make_logger(config, folder, parts, step, quiet, sinks)
     if config.store.write != "off":
         ranks.wait()  # until the first has an MLflow run
         parts.collector.record(written_store(config, folder))

@@ -35,14 +35,24 @@ from .world.dream import Dream
 LOG = logging.getLogger("reverie")
 
 
-def evaluate_checkpoint(config: Config, file: Path, episodes: int, mode: Mode, seed: int = 0) -> Evaluation:
+def evaluated(
+    config: Config, file: Path, episodes: int, mode: Mode, seed: int = 0, kind: AgentKind | None = None
+) -> dict[str, float | None]:
+    """Figures of episodes played by the agent of a checkpoint; a success rate that nobody knows is None."""
+    figures = evaluate_checkpoint(config, file, episodes, mode, seed, kind).summary()
+    return {"success_rate": None, **figures, "episodes": int(figures["episodes"])}
+
+
+def evaluate_checkpoint(
+    config: Config, file: Path, episodes: int, mode: Mode, seed: int = 0, kind: AgentKind | None = None
+) -> Evaluation:
     """Episodes played by the agent of a checkpoint."""
     device, saved = device_of(config), checkpoint.load(file)
     # other episodes than those by which the best checkpoint was chosen
     shifted = replace(config, seed=config.seed + seed + EVAL_SEED)
     evaluator = Evaluator(make_stream(shifted, False, min(config.run.eval_envs, episodes)), device, episodes)
     try:
-        agent = make_agent(uncompiled(config), *evaluator.stream.spaces, device)
+        agent = make_agent(uncompiled(config), *evaluator.stream.spaces, device, kind)
         restore(agent, saved, file)
         result = evaluator.evaluate(agent, mode)
         assert result is not None

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gymnasium import spaces
 
 from reverie.agents.ppo import METRICS
 from small_ppo import ACTIONS, HYBRID, IMAGE, SMALL, VECTOR, agent_of, rollout_of, weights
@@ -31,6 +32,13 @@ def test_acts_and_learns_on_every_kind_of_space(observation, action):
     assert all(torch.isfinite(value) for value in result.metrics.values())
     assert result.updates == 2 * 4
     assert (weights(agent) != before).float().mean() > 0.5
+
+
+def test_bits_are_classes_as_they_are_to_a_world_model():
+    space = spaces.Dict({"vector": VECTOR["vector"], "lamps": spaces.MultiBinary(2)})
+    net = agent_of(space, config=replace(SMALL, normalize_observation=True)).net
+    rows = {"vector": torch.zeros(1, 4), "lamps": torch.tensor([[1, 0]]), "is_first": torch.zeros(1, dtype=torch.bool)}
+    assert net.vectors(rows)[0, -4:].tolist() == [0.0, 1.0, 1.0, 0.0] and net.vectors.size == 8
 
 
 def test_an_image_and_a_vector_act_together_and_not_only_side_by_side():

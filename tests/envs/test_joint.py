@@ -15,7 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 from reverie.agents.ppo import PPO
 from reverie.collect.collector import Collector, playable
 from reverie.config.errors import UserError
-from reverie.config.schema import EnvConfig, EnvsConfig, PPOConfig
+from reverie.config.schema import Config, EnvConfig, EnvsConfig, PPOConfig
 from reverie.envs.form import ActionForm
 from reverie.envs.joint import Joint
 from reverie.envs.process import ProcessVector
@@ -172,8 +172,9 @@ def test_only_numbers_are_cut_at_their_borders():
 def test_ppo_learns_both_kinds_of_action(stream):
     torch.manual_seed(0)
     rows_stream = stream(SerialVector)
-    config = PPOConfig(rollout=64, epochs=6, minibatch=96, units=32, lr=5e-3, log_std=-1.0, entropy=0.0)
-    agent = PPO(rows_stream.observation_space, rows_stream.action_space, config, 3, 0, torch.device("cpu"))
+    settings = PPOConfig(rollout=64, epochs=6, minibatch=96, units=32, lr=5e-3, log_std=-1.0, entropy=0.0)
+    config = Config(ppo=settings, envs=EnvsConfig(count=3))
+    agent = PPO(rows_stream.observation_space, rows_stream.action_space, config, torch.device("cpu"))
     collector = Collector(rows_stream, agent, torch.device("cpu"))
     before = paid(collector.collect(64))
     for _ in range(12):

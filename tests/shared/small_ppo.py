@@ -5,7 +5,7 @@ import torch
 from gymnasium import spaces
 
 from reverie.agents.ppo import PPO
-from reverie.config.schema import PPOConfig
+from reverie.config.schema import Config, EnvsConfig, PPOConfig, RunConfig
 
 CPU = torch.device("cpu")
 VECTOR = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (4,), np.float32)})
@@ -24,7 +24,8 @@ ACTIONS = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (
 
 def agent_of(observation=VECTOR, action=ACTIONS[0], config=SMALL, seed=0, device=CPU, fast="auto"):
     torch.manual_seed(seed)
-    return PPO(observation, action, config, 4, seed, device, fast)
+    whole = Config(seed=seed, envs=EnvsConfig(count=4), run=RunConfig(fast=fast), ppo=config)
+    return PPO(observation, action, whole, device)
 
 
 def rollout_of(agent, observation=VECTOR, length=16, seed=0):

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from reverie.agents.ppo import PPO
-from reverie.config.schema import PPOConfig
+from reverie.config.schema import Config, PPOConfig
 from reverie.data.replay import Replay
 from reverie.tools.bench import Stopwatch, Timing, device_name, flops_of, peak_bytes, product_rate
 from reverie.tools.bench_rows import Fiction, observed
@@ -122,7 +122,7 @@ def test_made_up_observations_belong_to_their_space(name):
 
 def test_made_up_rows_fill_a_replay_and_carry_what_acting_adds():
     space = spaces.Dict({"image": SPACES["image"], "vector": SPACES["narrow"]})
-    agent = PPO(space, spaces.Discrete(3), PPOConfig(features=8, units=8), envs=2, seed=0, device=CPU)
+    agent = PPO(space, spaces.Discrete(3), Config(ppo=PPOConfig(features=8, units=8)), CPU)
     fiction = Fiction(agent, space, spaces.Discrete(3), 2, CPU)
     rows = fiction.rows(300)
     assert torch.equal(rows["is_first"][1:], rows["is_last"][:-1])

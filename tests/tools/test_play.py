@@ -49,6 +49,12 @@ def test_every_observation_of_an_episode_is_shown_the_last_one_too(trained):
     assert screen.closed and all(episode.success is not None for episode in episodes)
 
 
+def test_success_is_told_beside_other_figures_of_an_episode(tmp_path):
+    folder = tmp_path / "run"
+    reverie.train(reverie.configure("debug", task="toy_corridor", logdir=str(folder)), quiet=True)
+    assert [episode.success for episode in played(folder, Show(), episodes=1)] in ([0.0], [1.0])
+
+
 def test_closing_the_window_ends_it(trained):
     screen = Counting(3)
     assert played(trained, Show(screen)) == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -11,11 +9,12 @@ from torch import Tensor, nn
 from ..config.schema import PPOConfig
 from ..data.rows import Batch
 from ..envs.form import is_image
-from ..nn.blocks import mlp, one_hot, orthogonal
+from ..nn.blocks import mlp, orthogonal
 from ..nn.conv import Trunk, trunk_for
 from ..nn.dists import Dist
 from ..nn.heads import PolicyHead
 from ..nn.scale import RunningNorm
+from ..nn.vectors import VectorForm
 
 
 class ActorCritic(nn.Module):
@@ -63,29 +62,18 @@ class VectorInput(nn.Module):
 
     def __init__(self, observation: spaces.Dict, normalize: bool) -> None:
         super().__init__()
-        self.classes: dict[str, tuple[int, ...]] = {}
-        self.numbers: list[str] = []
-        for key, space in observation.items():
-            if isinstance(space, spaces.Discrete):
-                self.classes[key] = (int(space.n),)
-            elif isinstance(space, spaces.MultiDiscrete):
-                self.classes[key] = tuple(int(n) for n in space.nvec.reshape(-1))
-            elif not is_image(space):
-                self.numbers.append(key)
-        width = sum(math.prod(observation[key].shape or (1,)) for key in self.numbers)
-        self.size = width + sum(sum(sizes) for sizes in self.classes.values())
+        self.form = VectorForm(observation)
+        self.size = self.form.size
+        width = sum(self.form.numbers.values())
         self.norm = RunningNorm(width) if normalize and width else None
 
     def forward(self, rows: Batch) -> Tensor:
         """The vector (..., V)."""
-        lead = rows["is_first"].shape
         parts = []
-        if self.numbers:
+        if self.form.numbers:
             numbers = self._numbers(rows)
             parts.append(self.norm(numbers) if self.norm is not None else numbers)
-        for key, sizes in self.classes.items():
-            classes = rows[key].reshape(*lead, len(sizes))
-            parts += [one_hot(classes[..., i], size) for i, size in enumerate(sizes)]
+        parts += [self.form.one_hots(rows, key) for key in self.form.classes]
         return torch.cat(parts, -1) if len(parts) > 1 else parts[0]
 
     def update(self, rows: Batch) -> None:
@@ -94,6 +82,5 @@ class VectorInput(nn.Module):
             self.norm.update(self._numbers(rows))
 
     def _numbers(self, rows: Batch) -> Tensor:
-        lead = rows["is_first"].shape
-        parts = [rows[key].reshape(*lead, -1).float() for key in self.numbers]
+        parts = [self.form.number(rows, key) for key in self.form.numbers]
         return torch.cat(parts, -1) if len(parts) > 1 else parts[0]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._triton import has_triton
 
+from ..config.errors import first_line
 from ..nn.halved import Halved
 from ..nn.optim import Stepper
 from ..nn.patches import patches_of
@@ -166,11 +167,6 @@ def hitch(device: torch.device) -> str:
     except Exception as error:  # Triton wants a compiler of C, and fails in ways of its own
         return first_line(error)
     return ""
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, in a line."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class Actor(nn.Module):

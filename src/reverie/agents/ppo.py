@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from ..config.schema import PPOConfig
+from ..config.schema import Config
 from ..data.rows import Batch
 from ..losses import ppo as losses
 from ..losses.returns import lambda_return
@@ -45,31 +45,24 @@ class PPO(Agent):
     skipped: Tensor
     failed: Tensor
 
-    def __init__(
-        self,
-        observation_space: spaces.Dict,
-        action_space: spaces.Space,
-        config: PPOConfig,
-        envs: int,
-        seed: int,
-        device: torch.device,
-        fast: str = "auto",
-    ) -> None:
+    def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:
         super().__init__()
-        self.config = config
-        self.rollout = config.rollout
-        self.keys = tuple(observation_space)
-        half = in_half(config.precision, device)
-        self.net = ActorCritic(observation_space, action_space, config, half).to(device)
-        self.reward_scale = ReturnScale(envs, config.gamma).to(device) if config.normalize_reward else None
-        self.optimizer = FlatAdam(self.net.parameters(), config.lr, config.adam_eps)
-        self.generator = torch.Generator(device).manual_seed(seed + ranks.number())
+        self.config = settings = config.ppo
+        self.rollout = settings.rollout
+        self.keys = tuple(observation)
+        half = in_half(settings.precision, device)
+        self.net = ActorCritic(observation, action, settings, half).to(device)
+        scale = ReturnScale(config.envs.count, settings.gamma).to(device) if settings.normalize_reward else None
+        self.reward_scale = scale
+        self.optimizer = FlatAdam(self.net.parameters(), settings.lr, settings.adam_eps)
+        self.generator = torch.Generator(device).manual_seed(config.seed + ranks.number())
         self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
         self.register_buffer("failed", torch.zeros((), dtype=torch.int64, device=device), persistent=False)
-        self.clip: float | Tensor = config.clip
+        self.clip: float | Tensor = settings.clip
         self.acting: dict[Mode, Calculation] = {mode: partial(self._act, mode=mode) for mode in MODES}
         self.updating: Calculation = self._update
         self.epochs: Callable[[Batch], Epoch] = self._epochs
+        fast = config.run.fast
         if device.type == "cuda" and fast != "off":
             self._quicken()
         suits = fast == "native" or (fast == "auto" and (worthwhile() or not self.net.image_keys))

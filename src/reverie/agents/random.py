@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from gymnasium import spaces
 
+from ..config.schema import Config
 from ..data.rows import Batch
 from ..nn.actions import ActionCode
 from .base import Agent, Carry, Mode
@@ -15,10 +16,10 @@ class RandomAgent(Agent):
 
     rollout = 128
 
-    def __init__(self, action_space: spaces.Space, seed: int, device: torch.device) -> None:
+    def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:
         super().__init__()
-        self.code = ActionCode(action_space).to(device)
-        self.generator = torch.Generator(device).manual_seed(seed)
+        self.code = ActionCode(action).to(device)
+        self.generator = torch.Generator(device).manual_seed(config.seed)
 
     def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:
         """Uniform actions."""

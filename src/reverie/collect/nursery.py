@@ -20,7 +20,7 @@ from typing import Any
 import cloudpickle
 import torch
 
-from ..config.errors import UserError
+from ..config.errors import UserError, ending
 from ..envs.crew import CLOSING, without_main
 
 NICENESS = 5
@@ -78,10 +78,10 @@ class Nursery:
         if self.process is not None:
             try:
                 self.pipe.send(("end", number, patience))
-                return _phrase(self.pipe.recv())
+                return ending(self.pipe.recv())
             except BROKEN:
                 self.close()
-        return _phrase(ended(number, patience))
+        return ending(ended(number, patience))
 
     def close(self) -> None:
         """End the process that forks; those that it has forked end when their own pipes are closed."""
@@ -92,12 +92,6 @@ class Nursery:
             self.process.join()
             self.process.close()
             self.process = None
-
-
-def _phrase(code: int | None) -> str:
-    if code is None:
-        return "ended"
-    return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
 
 
 def nurse(pipe: Connection, preload: bytes) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ..agents.base import Agent
-from ..config.errors import UserError, extra
+from ..config.errors import UserError, extra, first_line
 from ..config.schema import EnvsConfig
 from ..data.rows import Batch
 from ..data.storage import FOREIGN, array_of
@@ -44,8 +44,8 @@ def connected(address: str) -> Any:
             ray.init(None if address == "local" else address, include_dashboard=False, logging_level=logging.WARNING)
         except (OSError, RuntimeError, ValueError) as error:
             raise UserError(
-                f"no Ray cluster at --collect.address {address}: {_reason(error)}; start one with `ray start --head`, "
-                "or take --collect.address local"
+                f"no Ray cluster at --collect.address {address}: {first_line(error)}; start one with `ray start "
+                "--head`, or take --collect.address local"
             ) from error
     return ray
 
@@ -204,7 +204,7 @@ class RayCollector(Gathering):
                 raise error.cause from None
             raise
         except errors.RayError as error:  # its process, its machine or what it gave is gone
-            self._replace(crew, f"is lost ({_reason(error)})")
+            self._replace(crew, f"is lost ({first_line(error)})")
 
     def _allow(self) -> None:
         for crew in self.crews:
@@ -215,9 +215,3 @@ class RayCollector(Gathering):
         """End all generators; the cluster stays, unless it is our own and this process ends."""
         for crew in self.crews:
             crew.end()
-
-
-def _reason(error: Exception) -> str:
-    """What Ray says first, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -26,13 +26,11 @@ def evaluate(words: list[str]) -> int:
         for step, figures, best in follow(config, Path(arguments.logdir)):
             print(f"step {step:,}: mean return {figures['mean_return']:.1f}{', the best' if best else ''}", flush=True)
         return 0
-    from ..reopened import evaluate_checkpoint
+    from ..reopened import evaluated
     from ..training.checkpoint import find
 
     file = find(Path(arguments.logdir), arguments.checkpoint)
-    episodes, seed = arguments.episodes, arguments.seed
-    summary = evaluate_checkpoint(config, file, episodes, "sample" if arguments.stochastic else "eval", seed).summary()
-    told = {"success_rate": None, **summary, "episodes": int(summary["episodes"])}
+    told = evaluated(config, file, arguments.episodes, "sample" if arguments.stochastic else "eval", arguments.seed)
     if arguments.json:
         print(json.dumps(told))
         return 0

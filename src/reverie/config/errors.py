@@ -18,6 +18,18 @@ def extra(name: str) -> str:
     return f"pip install 'reverie[{name}]' (in a checkout: pip install -e '.[{name}]')"
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of someone else's code says, in one line."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__).rstrip(".")
+
+
+def ending(status: int | None) -> str:
+    """A phrase for how a process ended, by its exit status; None is one that nobody knows."""
+    if status is None:
+        return "ended"
+    return f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> str:
     """A phrase naming the known words closest to `name`, or all of them where there are few."""
     words = sorted(known)

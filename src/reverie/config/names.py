@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from .errors import UserError
@@ -102,6 +104,25 @@ def with_policy(values: dict[str, Any], agent: str) -> dict[str, Any]:
         found.pop(name, None)
         found[name] = value
     return found
+
+
+def place_of(target: Any) -> str:
+    """`module:Class` of a class or function, by which a run and its workers find it again."""
+    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", "")
+    if not module or not name.isidentifier():
+        raise UserError(f"task={target!r} cannot be found by a name: define a class or function at the top of a module")
+    if module == "__main__":
+        module = name_of_program()
+    return f"{module}:{name}"
+
+
+def name_of_program() -> str:
+    """The name that other processes import the running program by; `__main__` where it is no file."""
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    name = spec.name if spec else Path(file).stem if file else "__main__"
+    sys.modules.setdefault(name, main)  # this process must not run it a second time
+    return name
 
 
 def task_of(env_id: str) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from .errors import first_line
+
 PARTIAL = ".partial"
 """What the hidden name of a file that is being written ends in."""
 
@@ -38,4 +40,4 @@ def reason(error: BaseException) -> str:
         if isinstance(seen, OSError) and seen.strerror:
             return seen.strerror
         seen = seen.__cause__ or seen.__context__
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return first_line(error)

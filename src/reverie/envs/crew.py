@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle
 
-from ..config.errors import UserError
+from ..config.errors import UserError, ending
 from ..config.schema import EnvsConfig
 from . import worker
 from .memory import Plan, SharedBlock
@@ -89,8 +89,7 @@ class Crew:
     def death(self) -> str:
         """A phrase for how the process ended."""
         self.process.join(CLOSING)
-        code = self.process.exitcode
-        return f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
+        return ending(self.process.exitcode)
 
     def kill(self) -> None:
         """End the process now."""

@@ -142,5 +142,4 @@ class EpisodeMeter:
         self.count, self.broken = int(state["count"]), int(state["broken"])
         self._returns = deque(map(float, state["returns"]), maxlen=self.window)
         self._lengths = deque(map(int, state["lengths"]), maxlen=self.window)
-        if "achievements" in state:  # checkpoints of earlier runs do without
-            self._achievements.load_state_dict(state["achievements"])
+        self._achievements.load_state_dict(state["achievements"])

@@ -8,12 +8,12 @@ import tempfile
 import time
 from pathlib import Path, PurePosixPath
 
-from ..config.errors import UserError
+from ..config.errors import UserError, first_line
 from ..config.whole import reason
 from ..data.episode_file import UNREADABLE, Title, Titles, decode, encode
 from ..data.episodes import Damage, checked, listed
 from ..data.rows import Rows
-from .sinks.mlflow import client, first_line, installed, told
+from .sinks.mlflow import client, installed, told
 
 LOGGER = logging.getLogger("reverie")
 

@@ -146,6 +146,5 @@ class Logger:
         """Take back what `state_dict` gave."""
         self._pace.resume(float(state["elapsed"]))
         self.meter.load_state_dict(state["episodes"])
-        if "unwritten" in state:  # checkpoints of earlier runs do without
-            self._means.load_state_dict(state["unwritten"]["means"])
-            self._episodes = [Episode(**each) for each in state["unwritten"]["episodes"]]
+        self._means.load_state_dict(state["unwritten"]["means"])
+        self._episodes = [Episode(**each) for each in state["unwritten"]["episodes"]]

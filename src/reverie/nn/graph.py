@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ..config.errors import first_line
+
 LOG = logging.getLogger("reverie")
 
 Tensors = dict[str, Tensor]
@@ -82,9 +84,7 @@ class Graphed:
             for other in GRAPHED:  # graphs draw from the state that a generator had when they were captured
                 if not set(other.generators).isdisjoint(self.generators):
                     other.captures.clear()
-            LOG.warning(
-                "%s runs without a GPU graph, which is slower: %s", name_of(self.function), str(error).splitlines()[0]
-            )
+            LOG.warning("%s runs without a GPU graph, which is slower: %s", name_of(self.function), first_line(error))
             return self._warm(inputs)
         self.captures[form] = capture
         return capture(inputs)

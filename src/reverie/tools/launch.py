@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
-PARENT_DEATH = 1
-"""Linux's `prctl` number for a signal when the parent dies."""
+from ..config.errors import ending
+from .parent import leaver
+
 LOOK = 0.1
 """Seconds between two looks at the processes."""
 PATIENCE = 60.0
@@ -40,7 +39,7 @@ class Member:
             text=True,
             errors="replace",
             start_new_session=True,  # a Ctrl-C at the terminal is for the one who launched, who hands it on
-            preexec_fn=_end_with_parent,
+            preexec_fn=leaver(),
         )
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
@@ -59,8 +58,7 @@ class Member:
     @property
     def end(self) -> str:
         """A phrase for how it ended."""
-        code = self.process.returncode
-        return f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+        return ending(self.process.returncode)
 
     def join(self, patience: float | None) -> None:
         """Wait until it has ended and all it said is told; one that takes longer is killed."""
@@ -72,12 +70,6 @@ class Member:
         self.reader.join()
         assert self.process.stdout is not None
         self.process.stdout.close()
-
-
-def _end_with_parent() -> None:
-    """Ask the system to tell this process to end when its parent dies, however it dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGTERM)
 
 
 class Team:

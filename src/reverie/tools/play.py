@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from ..envs.form import Observation
+from ..envs.slot import summary
 from ..log.video import overlay, rgb, upscale, write_gif
 from .player import Player
 
@@ -94,8 +95,7 @@ def play(
             episode.score += reward
             episode.length += 1
             ended = terminated or truncated
-        summary: dict[str, Any] = info.get("summary", info)
-        episode.success = float(summary["success"]) if "success" in summary else None
+        episode.success = summary(info).get("success")
         yield episode
 
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..config.space import Value
 from ..log.sinks.jsonl import parsed
+from .parent import leaver
 from .records import METRICS
 
-PARENT_DIED = 1
-"""Linux's number of the request to be told when the parent is gone (PR_SET_PDEATHSIG)."""
 STOPPED = "Stopped at step"
 """What `reverie train` prints when it was asked to stop."""
 
@@ -136,14 +132,6 @@ def start(words: list[str], folder: Path, metric: str, gpu: str | None) -> Proce
             preexec_fn=leaver(),
         )
     return Process(folder, child, Log(folder / METRICS, metric), begun)
-
-
-def leaver() -> Callable[[], Any] | None:
-    """What a child calls before it begins, so that it saves and leaves when its sweep dies; Linux alone can."""
-    if not sys.platform.startswith("linux"):
-        return None
-    control = ctypes.CDLL(None).prctl
-    return lambda: control(PARENT_DIED, int(signal.SIGTERM))
 
 
 def score(points: dict[int, float], kind: str, minimize: bool) -> float | None:

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 import torch
 
 from ..agents import compiled
-from ..agents.compiled import first_line
 from ..agents.dreamer import Dreamer
+from ..config.errors import first_line
 from ..data.rows import Batch
 from ..data.storage import Layout
 from .compilers import Order, taken

@@ -18,6 +18,20 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's `mallopt`."""
 
 
+@contextmanager
+def lent() -> Iterator[None]:
+    """Give torch's settings back as they were: the rest of the program may compute in its own way."""
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    benchmark = torch.backends.cudnn.benchmark
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.backends.cudnn.benchmark = benchmark
+        if precision != torch.get_float32_matmul_precision():  # to set what is set already would be a change
+            torch.set_float32_matmul_precision(precision)
+
+
 def tune_cpu(config: Config, observation: spaces.Dict) -> None:
     """One CPU thread for networks of vectors alone, which several threads only slow down; else one per core."""
     images = any(is_image(space) for space in observation.values())

@@ -10,7 +10,8 @@ from ..data.rows import Batch
 from ..envs.form import is_image
 from ..nn.layers import Layers
 from ..nn.outputs import Classes, Squares
-from .encoder import VectorForm, image_layers, selected
+from ..nn.vectors import VectorForm
+from .encoder import image_layers, selected
 from .images import PoolDecoder, StrideDecoder, ValidDecoder
 from .rssm import State
 

@@ -15,7 +15,7 @@ import weakref
 from dataclasses import dataclass
 from typing import IO
 
-from ...config.errors import UserError
+from ...config.errors import UserError, ending
 from .wire import Message, Wire
 
 MOST_WORDS = 1 << 20
@@ -132,4 +132,4 @@ def fate(status: int | None) -> str:
     """A phrase for how a process ended."""
     if status is None:
         return "it still runs"
-    return f"it was killed by signal {-status}" if status < 0 else f"it ended with status {status}"
+    return f"it {ending(status)}"

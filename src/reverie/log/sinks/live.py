@@ -24,13 +24,16 @@ ADVICE_WRITES = 50
 """Writes after which a piece of advice leaves the display."""
 
 TRAIN = (
+    ("train/actor_loss", "actor"),
+    ("train/critic_loss", "critic"),
     ("train/policy_loss", "policy"),
     ("train/value_loss", "value"),
     ("train/entropy", "entropy"),
     ("train/approx_kl", "kl"),
     ("train/clip_fraction", "clipped"),
     ("train/explained_variance", "explained"),
-    ("world/loss", "world"),
+    ("train/imagined_return", "imagined return"),
+    ("world/kl", "world kl"),
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...config.errors import UserError, extra
+from ...config.errors import UserError, extra, first_line
 from ...config.schema import LogConfig
 from ..video import Clip, write_bytes
 from .videos import file_name
@@ -145,8 +145,3 @@ def told(**values: str) -> Iterator[None]:
     finally:
         for name in ours:
             del os.environ[name]
-
-
-def first_line(error: Exception) -> str:
-    """What went wrong, in one line."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...config.errors import UserError, extra
+from ...config.errors import UserError, extra, first_line
 from ...config.schema import LogConfig
 from ..video import Clip, write_bytes
 
@@ -41,8 +41,9 @@ class WandbSink:
                 settings=self._wandb.Settings(console="off", quiet=True),
             )
         except self._wandb.errors.Error as error:
-            reason = str(error).splitlines()[0].rstrip(".")
-            raise UserError(f"W&B cannot start: {reason}: run 'wandb login' or use --log.wandb_mode offline") from error
+            raise UserError(
+                f"W&B cannot start: {first_line(error)}: run 'wandb login' or use --log.wandb_mode offline"
+            ) from error
         # W&B refuses steps that go back, as those of a resumed run do; as an axis of its own the step may.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
