@@ -11,9 +11,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
-def vector_space(size: int, bound: float = 1.0) -> Box:
-    """A space of float vectors."""
-    return Box(-bound, bound, (size,), np.float32)
+def vector_space(size: int) -> Box:
+    """A space of float vectors between -1 and 1."""
+    return Box(-1.0, 1.0, (size,), np.float32)
 
 
 class Toy(gymnasium.Env):

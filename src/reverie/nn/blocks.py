@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU}
 
 
-def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float, generator: torch.Generator | None = None) -> nn.Module:
+def orthogonal(layer: nn.Linear | nn.Conv2d, gain: float) -> nn.Module:
     """The layer with orthogonal weights of that gain and zero bias."""
-    nn.init.orthogonal_(layer.weight, gain, generator=generator)
+    nn.init.orthogonal_(layer.weight, gain)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
     return layer

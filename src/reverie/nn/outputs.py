@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,15 +22,6 @@ def symlog(x: Tensor) -> Tensor:
 def symexp(x: Tensor) -> Tensor:
     """The inverse of symlog."""
     return x.sign() * x.abs().expm1()
-
-
-class Output(Protocol):
-    """The meaning of outputs (..., size)."""
-
-    size: int
-
-    def pred(self, x: Tensor) -> Tensor: ...
-    def loss(self, x: Tensor, target: Tensor) -> Tensor: ...
 
 
 class Number(nn.Module):

@@ -144,7 +144,7 @@ def test_the_panel_shows_what_matters():
 def test_the_panel_shows_how_a_dreamer_learns():
     shown = {"train/actor_loss": 0.5, "train/critic_loss": 2.5, "train/imagined_return": 7.25, "world/kl": 1.5}
     for words in ("actor 0.500", "critic 2.500", "imagined return 7.250", "world kl 1.500"):
-        assert words in panel(**shown)
+        assert words in panel(width=110, **shown)
 
 
 def test_the_panel_fits_a_narrow_terminal():

@@ -1,4 +1,4 @@
-"""The README's table from other projects' commands to ours."""
+"""The table from other projects' commands to ours."""
 
 import re
 from pathlib import Path
@@ -14,6 +14,6 @@ ROOT = Path(__file__).parents[1]
      "opt_dreamer.py train", "opt_dreamer.py run", "launch_tests.py", "requirements.txt", "setup_scripts/atari.sh"],
 )  # fmt: skip
 def test_other_projects_commands_have_one_of_ours(program):
-    table = (ROOT / "README.md").read_text().partition("## If you know other projects' commands")[2]
+    table = (ROOT / "docs/commands.md").read_text()
     rows = re.findall(r"^\| (`.+?) \| (`.+) \|$", table.partition("\n## ")[0], re.MULTILINE)
     assert any(program in there and re.match(r"`(reverie|make|pip) ", here) for there, here in rows)
