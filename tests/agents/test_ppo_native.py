@@ -194,7 +194,7 @@ def test_a_class_built_upon_it_keeps_what_it_does_otherwise():
         def _update(self, batch):
             return {"measured": torch.ones(len(METRICS) + 1)}
 
-    agent = Still(VECTOR, ACTIONS[0], SMALL, 4, 0, torch.device("cpu"))
+    agent = agent_of(kind=Still)
     before = weights(agent).clone()
     agent.learn_rollout(rollout_of(agent))
     assert torch.equal(weights(agent), before)

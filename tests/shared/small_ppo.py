@@ -22,10 +22,10 @@ SMALL = PPOConfig(rollout=16, epochs=2, minibatch=16, features=32, units=16, lr=
 ACTIONS = [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,), np.float32)]
 
 
-def agent_of(observation=VECTOR, action=ACTIONS[0], config=SMALL, seed=0, device=CPU, fast="auto"):
+def agent_of(observation=VECTOR, action=ACTIONS[0], config=SMALL, seed=0, device=CPU, fast="auto", kind=PPO):
     torch.manual_seed(seed)
     whole = Config(seed=seed, envs=EnvsConfig(count=4), run=RunConfig(fast=fast), ppo=config)
-    return PPO(observation, action, whole, device)
+    return kind(observation, action, whole, device)
 
 
 def rollout_of(agent, observation=VECTOR, length=16, seed=0):
