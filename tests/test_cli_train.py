@@ -40,7 +40,8 @@ def test_train_says_what_was_reached_and_how_to_watch_it(call, tmp_path):
     assert status == 0
     assert f"reverie play --logdir {tmp_path / 'r'}" in out
     assert f"tensorboard --logdir {tmp_path / 'r'}" in out
-    assert "Return of the last evaluation" in out
+    assert re.search(r"Mean return of the last \d+ training episodes: \d", out)
+    assert "Mean return of the last evaluation" in out
 
 
 def test_train_begins_with_the_size_of_the_agent_and_of_a_full_replay(call, tmp_path):

@@ -38,10 +38,10 @@ def train(words: list[str]) -> int:
     elif outcome.idle:
         print(f"Nothing was left to do of its budget of {config.run.steps:,} steps: give more with --run.steps.")
     if outcome.episodes:
-        print(f"Return of the last training episodes: {outcome.recent_return:.1f}")
+        print(f"Mean return of the last {min(100, outcome.episodes)} training episodes: {outcome.recent_return:.1f}")
     if outcome.evaluation:
         last, best = outcome.evaluation["mean_return"], outcome.best_return
-        print(f"Return of the last evaluation: {last:.1f}, of the best: {best:.1f}")
+        print(f"Mean return of the last evaluation: {last:.1f}, of the best: {best:.1f}")
     print(f"\nWatch it play:   {program('reverie')} play --logdir {logdir}  (add --save-gif for GIFs)")
     if config.agent.name == "dreamer":
         print(f"See it dream:    {program('reverie')} dream --logdir {logdir}")

@@ -1,0 +1,219 @@
+"""What lies between two states of a dream, from the first products of one to all inputs of the next, in one kernel.
+
+That is the prior's layers and a draw of the latent, its share of the cell and the actor, the actor's layers, a draw of
+the action, and its share of the cell. Rows are independent, so a program takes some rows through everything, and
+weights come from the second-level cache. For categorical latents and one choice of action, RMS norms, SiLU, widths
+that are powers of 2. Imports triton; `TRITON_INTERPRET=1` plays it on a CPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """Weights as products take them, rows by outputs, and the widths of a kernel."""
+
+    layers: Tensor
+    """Of the prior beyond its first, then of the actor (n, h, h)."""
+    biases: Tensor
+    scales: Tensor
+    """Of the norms after these (n, h)."""
+    first_scales: Tensor
+    """Of prior, state, latent and actor (4, h)."""
+    prior_out: tuple[Tensor, Tensor]
+    by_stoch: tuple[Tensor, Tensor]
+    actor_out: tuple[Tensor, Tensor]
+    action_in: tuple[Tensor, Tensor, Tensor]
+    """Turned weights (A, h), biases, and scales of the norm after."""
+    prior_layers: int
+    groups: int
+    mixed: tuple[float, float]
+    """The share of uniform classes in latents and in actions."""
+    eps: float
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a kernel is spread: rows of a program, inputs of a product at a time, warps, and loads ahead."""
+
+    rows: int = 16
+    inputs: int = 64
+    warps: int = 8
+    stages: int = 3
+
+
+def think(
+    held: Thoughts, known: Tensor, drawn: Tensor, after: Tensor | None, noise: tuple[Tensor | None, Tensor],
+    launch: Launch | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Inputs of the next step (B, 3 h) and its actions (B, A), given first products (B, 3 h).
+
+    Classes drawn (B, S) are written to, as is `after` (B, Z), unless there is none: then they are what was drawn.
+    """
+    launch = launch or Launch()
+    count, width = len(known), known.shape[1] // 3
+    actions = held.action_in[0].shape[0]
+    inputs, scratch = torch.empty_like(known), known.new_empty(count, width)
+    action = torch.empty(count, actions, device=known.device)
+    latent = held.by_stoch[0].shape[1]
+    shake = noise[0] if noise[0] is not None else noise[1]
+    place = after if after is not None else inputs
+    _think[(triton.cdiv(count, launch.rows),)](
+        known, drawn, place, place.stride(0), shake, noise[1], inputs, scratch, action,
+        held.layers, held.biases, held.scales, held.first_scales, *held.prior_out, *held.by_stoch,
+        *held.actor_out, *held.action_in, count, held.eps, *held.mixed,
+        WIDTH=width, LATENT=latent, GROUPS=held.groups, ACTIONS=actions,
+        PADDED=max(16, triton.next_power_of_2(actions)), PRIOR=held.prior_layers, LAYERS=len(held.layers),
+        SAMPLED=after is not None, ROWS=launch.rows, CHUNK=launch.inputs, STAGES=launch.stages, num_warps=launch.warps,
+    )  # fmt: skip
+    return inputs, action
+
+
+@triton.jit
+def _think(
+    known: tl.tensor, drawn: tl.tensor, after: tl.tensor, after_stride: tl.tensor, noise: tl.tensor, draw: tl.tensor,
+    inputs: tl.tensor, scratch: tl.tensor, action: tl.tensor,
+    layers: tl.tensor, biases: tl.tensor, scales: tl.tensor, first_scales: tl.tensor,
+    prior_w: tl.tensor, prior_b: tl.tensor, stoch_w: tl.tensor, stoch_b: tl.tensor, actor_w: tl.tensor,
+    actor_b: tl.tensor, embed_w: tl.tensor, embed_b: tl.tensor, embed_s: tl.tensor,
+    count: tl.tensor, eps: tl.tensor, mixed: tl.tensor, mixed_actions: tl.tensor,
+    WIDTH: tl.constexpr, LATENT: tl.constexpr, GROUPS: tl.constexpr, ACTIONS: tl.constexpr, PADDED: tl.constexpr,
+    PRIOR: tl.constexpr, LAYERS: tl.constexpr, SAMPLED: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
+    STAGES: tl.constexpr,
+) -> None:  # fmt: skip
+    kind: tl.constexpr = known.dtype.element_ty
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    here = (row < count)[:, None]
+    column, every = tl.arange(0, WIDTH), tl.arange(0, LATENT)
+    mine = known + row[:, None] * (3 * WIDTH) + column[None, :]
+    theirs = inputs + row[:, None] * (3 * WIDTH) + column[None, :]
+    own = scratch + row[:, None] * WIDTH + column[None, :]
+    CLASSES: tl.constexpr = LATENT // GROUPS
+    if SAMPLED:
+        told = _activated(tl.load(mine, here, 0.0).to(tl.float32), first_scales + column, eps, WIDTH, kind)
+        for layer in tl.static_range(PRIOR):
+            _pass_on(own, told)
+            told = _dense(scratch, row, here, layers + layer * WIDTH * WIDTH, biases + layer * WIDTH, WIDTH, WIDTH, ROWS, CHUNK, STAGES, kind)  # fmt: skip  # noqa: E501
+            told = _activated(told, scales + layer * WIDTH + column, eps, WIDTH, kind)
+        _pass_on(own, told)
+        logits = _dense(scratch, row, here, prior_w, prior_b, LATENT, WIDTH, ROWS, CHUNK, STAGES, kind)
+        logits = tl.reshape(logits, (ROWS, GROUPS, CLASSES))
+        group = tl.arange(0, GROUPS)
+        share = tl.load(noise + row[:, None] * GROUPS + group[None, :], here, 0.0)
+        chosen = _chosen(logits, tl.full((1, 1, CLASSES), True, tl.int1), share, mixed, CLASSES, 2)
+        tl.store(drawn + row[:, None] * GROUPS + group[None, :], chosen, here)
+        one_hot = tl.where(tl.arange(0, CLASSES)[None, None, :] == chosen[:, :, None], 1.0, 0.0)
+        to = after + row.to(tl.int64)[:, None] * after_stride + every[None, :]
+        tl.store(to, tl.reshape(one_hot, (ROWS, LATENT)).to(kind), here)
+        tl.debug_barrier()
+    state = _activated(tl.load(mine + WIDTH, here, 0.0).to(tl.float32), first_scales + WIDTH + column, eps, WIDTH, kind)
+    tl.store(theirs, state, here)
+    latent = _looked_up(drawn, row, here, stoch_w, stoch_b, WIDTH, LATENT, CLASSES, ROWS, CHUNK, STAGES, kind)
+    latent = _activated(latent, first_scales + 2 * WIDTH + column, eps, WIDTH, kind)
+    tl.store(theirs + WIDTH, latent, here)
+    acting = _looked_up(drawn, row, here, stoch_w + WIDTH * LATENT, stoch_b + WIDTH, WIDTH, LATENT, CLASSES, ROWS, CHUNK, STAGES, kind)  # fmt: skip  # noqa: E501
+    acting = (acting + tl.load(mine + 2 * WIDTH, here, 0.0).to(tl.float32)).to(kind).to(tl.float32)
+    acting = _activated(acting, first_scales + 3 * WIDTH + column, eps, WIDTH, kind)
+    for layer in tl.static_range(PRIOR, LAYERS):
+        _pass_on(own, acting)
+        acting = _dense(scratch, row, here, layers + layer * WIDTH * WIDTH, biases + layer * WIDTH, WIDTH, WIDTH, ROWS, CHUNK, STAGES, kind)  # fmt: skip  # noqa: E501
+        acting = _activated(acting, scales + layer * WIDTH + column, eps, WIDTH, kind)
+    _pass_on(own, acting)
+    choice = tl.arange(0, PADDED)
+    outputs = _few(scratch, row, here, actor_w, actor_b, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
+    taken = _chosen(
+        outputs, (choice < ACTIONS)[None, :], tl.load(draw + row, row < count, 0.0), mixed_actions, ACTIONS, 1
+    )
+    at = action + row[:, None] * ACTIONS + choice[None, :]
+    tl.store(at, tl.where(choice[None, :] == taken[:, None], 1.0, 0.0), here & (choice < ACTIONS)[None, :])
+    acted = tl.load(embed_w + taken[:, None] * WIDTH + column[None, :]).to(tl.float32)
+    acted = (acted + tl.load(embed_b + column).to(tl.float32)[None, :]).to(kind).to(tl.float32)
+    tl.store(theirs + 2 * WIDTH, _activated(acted, embed_s + column, eps, WIDTH, kind), here)
+
+
+@triton.jit
+def _pass_on(to: tl.tensor, values: tl.tensor) -> None:
+    """Leave values where the next product reads them, when all have read what was there."""
+    tl.debug_barrier()
+    tl.store(to, values)
+    tl.debug_barrier()
+
+
+@triton.jit
+def _dense(
+    source: tl.tensor, row: tl.tensor, here: tl.tensor, weights: tl.tensor, bias: tl.tensor, N: tl.constexpr,
+    K: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, kind: tl.constexpr,
+) -> Any:  # fmt: skip
+    """A linear layer of rows that lie one after the other, as float32 numbers rounded as a product rounds them."""
+    column = tl.arange(0, N)
+    total = tl.zeros((ROWS, N), tl.float32)
+    for k in tl.range(0, K, CHUNK, num_stages=STAGES):
+        inner = k + tl.arange(0, CHUNK)
+        left = tl.load(source + row[:, None] * K + inner[None, :], here, 0.0)
+        right = tl.load(weights + column[None, :] * K + inner[:, None])
+        total = tl.dot(left, right, total, input_precision="ieee")
+    return (total + tl.load(bias + column).to(tl.float32)[None, :]).to(kind).to(tl.float32)
+
+
+@triton.jit
+def _few(
+    source: tl.tensor, row: tl.tensor, here: tl.tensor, weights: tl.tensor, bias: tl.tensor, wanted: tl.tensor,
+    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, kind: tl.constexpr,
+) -> Any:  # fmt: skip
+    """The same for fewer outputs than columns."""
+    column = tl.arange(0, N)
+    total = tl.zeros((ROWS, N), tl.float32)
+    for k in tl.range(0, K, CHUNK, num_stages=STAGES):
+        inner = k + tl.arange(0, CHUNK)
+        left = tl.load(source + row[:, None] * K + inner[None, :], here, 0.0)
+        right = tl.load(weights + column[None, :] * K + inner[:, None], wanted[None, :], 0.0)
+        total = tl.dot(left, right, total, input_precision="ieee")
+    return (total + tl.load(bias + column, wanted, 0.0).to(tl.float32)[None, :]).to(kind).to(tl.float32)
+
+
+@triton.jit
+def _looked_up(
+    drawn: tl.tensor, row: tl.tensor, here: tl.tensor, weights: tl.tensor, bias: tl.tensor, N: tl.constexpr,
+    K: tl.constexpr, CLASSES: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr,
+    kind: tl.constexpr,
+) -> Any:  # fmt: skip
+    """A linear layer of the one-hot vectors of classes."""
+    column = tl.arange(0, N)
+    total = tl.zeros((ROWS, N), tl.float32)
+    for k in tl.range(0, K, CHUNK, num_stages=STAGES):
+        inner = k + tl.arange(0, CHUNK)
+        chosen = tl.load(drawn + row[:, None] * (K // CLASSES) + (inner // CLASSES)[None, :], here, 0)
+        left = tl.where(chosen == (inner % CLASSES)[None, :], 1.0, 0.0).to(kind)
+        right = tl.load(weights + column[None, :] * K + inner[:, None])
+        total = tl.dot(left, right, total, input_precision="ieee")
+    return (total + tl.load(bias + column).to(tl.float32)[None, :]).to(kind).to(tl.float32)
+
+
+@triton.jit
+def _activated(x: tl.tensor, scale: tl.tensor, eps: tl.tensor, C: tl.constexpr, kind: tl.constexpr) -> Any:
+    """Rows (R, c) after an RMS norm and SiLU."""
+    root = tl.rsqrt(tl.sum(x * x, 1) * (1.0 / C) + eps)[:, None]
+    z = (x * root * tl.load(scale)[None, :]).to(kind).to(tl.float32)
+    return (z / (1 + tl.exp(-z))).to(kind)
+
+
+@triton.jit
+def _chosen(
+    logits: tl.tensor, wanted: tl.tensor, share: tl.tensor, mixed: tl.tensor, CLASSES: tl.constexpr, axis: tl.constexpr
+) -> Any:  # fmt: skip
+    """The class (...) whose stretch of all probabilities (..., K) holds a share of them."""
+    logits = tl.where(wanted, logits, float("-inf"))
+    powers = tl.exp(logits - tl.expand_dims(tl.max(logits, axis), axis))
+    prob = powers / tl.expand_dims(tl.sum(powers, axis), axis)
+    prob = tl.where(wanted, (1 - mixed) * prob + mixed / CLASSES, 0.0)
+    limit = tl.expand_dims(share * tl.sum(prob, axis), axis)
+    before = tl.where((tl.cumsum(prob, axis) < limit) & wanted, 1, 0)
+    return tl.minimum(tl.sum(before, axis), CLASSES - 1)
