@@ -140,11 +140,32 @@ def test_sinks_of_ones_own_hear_what_the_log_says(tmp_path):
 
 def test_training_leaves_torch_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    before = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    before, word = torch_now(), torch.get_float32_matmul_precision()
     config = reverie.configure("cartpole_ppo", "debug", logdir=str(tmp_path / "run"), run__threads=before[0] + 1)
     reverie.train(config, quiet=True)
-    assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before
+    assert torch_now() == before and torch.get_float32_matmul_precision() == word
     assert not torch.backends.cudnn.benchmark
+
+
+def torch_now():
+    products = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    return torch.get_num_threads(), *(product.fp32_precision for product in products)
+
+
+PRECISE = """
+import torch
+import reverie
+
+products = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+products[0].fp32_precision = "tf32"
+reverie.train(reverie.configure("cartpole_ppo", "debug", logdir="run"), quiet=True)
+print([product.fp32_precision for product in products])
+"""
+
+
+def test_a_program_may_have_said_in_any_way_how_exact_products_are(tmp_path):
+    done = subprocess.run([sys.executable, "-c", PRECISE], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "['tf32', 'none']"
 
 
 def test_evaluate_plays_what_the_command_plays(tmp_path, capsys):

@@ -21,15 +21,26 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 @contextmanager
 def lent() -> Iterator[None]:
     """Give torch's settings back as they were: the rest of the program may compute in its own way."""
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    benchmark = torch.backends.cudnn.benchmark
+    threads, benchmark = torch.get_num_threads(), torch.backends.cudnn.benchmark
+    word, products = _precision(), (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    precisions = [product.fp32_precision for product in products]
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         torch.backends.cudnn.benchmark = benchmark
-        if precision != torch.get_float32_matmul_precision():  # to set what is set already would be a change
-            torch.set_float32_matmul_precision(precision)
+        if word is not None:
+            torch.set_float32_matmul_precision(word)
+        for product, precision in zip(products, precisions):  # which the word sets, also where it says nothing new
+            product.fp32_precision = precision
+
+
+def _precision() -> str | None:
+    """Torch's word for how exact products are; None where the program has said so in a way that has no such word."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
 
 
 def tune_cpu(config: Config, observation: spaces.Dict) -> None:
