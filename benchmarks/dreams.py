@@ -142,7 +142,8 @@ class KernelDreaming:
         from dream_kernel import think
 
         weights, first = self.halved(), start.feature.to(self.halved.kind)
-        joined, held = self.module.together(self.halved.kind), self._thoughts()
+        joined = self.module.together(self.halved.kind)
+        held = self._thoughts(joined)
         features = first.new_empty(len(draws) + 1, *first.shape)
         features[0] = first
         drawn = rssm.latent.pack(start.stoch).int()
@@ -163,14 +164,13 @@ class KernelDreaming:
         after[:, : self.module.rssm.deter].copy_(found)
         return F.linear(found, *joined.by_deter)
 
-    def _thoughts(self) -> Any:
+    def _thoughts(self, joined: Together) -> Any:
         from dream_kernel import Thoughts
 
         module, kind = self.module, self.halved.kind
         further = [*module.prior_net[3:], *module.body[3:]]
         linear, norms = further[::3], further[1::3]
         rssm, last, embed, norm = module.rssm, module.actor[1], module.cell.action_in[0], module.cell.action_in[1]
-        joined = module.together(kind)
         return Thoughts(
             torch.stack([each.weight for each in linear]).to(kind),
             torch.stack([each.bias for each in linear]).to(kind),

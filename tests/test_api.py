@@ -69,7 +69,13 @@ def test_a_run_of_an_agent_of_ones_own_goes_on_with_no_other(tmp_path, caplog):
     reverie.load(tmp_path / "run", agent=Calm)
     assert not caplog.text
     reverie.load(tmp_path / "run")
-    assert "is of an agent Calm, whose weights a Dreamer takes" in caplog.text
+    assert "is of an agent Calm, with whose weights a Dreamer acts here" in caplog.text
+
+
+def test_a_run_of_a_built_in_agent_goes_on_without_one_of_ones_own(tmp_path):
+    reverie.train(config_of(tmp_path / "run", run__steps=200), quiet=True)
+    with pytest.raises(reverie.UserError, match=r"is a run of an agent Dreamer: go on by reverie.resume\('[^,]*'\)$"):
+        reverie.resume(tmp_path / "run", agent=Own)
 
 
 class Repeater(Agent):
@@ -136,6 +142,8 @@ def test_sinks_of_ones_own_hear_what_the_log_says(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [step for step, _ in sink.writes] == [line["step"] for line in lines] and sink.closed
     assert sink.writes[-1][1]["eval/mean_return"] == lines[-1]["eval/mean_return"]
+    later = Listening()
+    assert reverie.resume(tmp_path / "run", quiet=True, sinks=[later]).idle and later.closed
 
 
 def test_training_leaves_torch_as_it_was(tmp_path, monkeypatch):
@@ -175,6 +183,18 @@ def test_evaluate_plays_what_the_command_plays(tmp_path, capsys):
     assert figures["episodes"] == 3 and figures["success_rate"] is None
     assert run(["eval", "--logdir", folder, "--episodes", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == figures
+    with pytest.raises(reverie.UserError, match="--episodes is 0: it must be at least 1"):
+        reverie.evaluate(folder, 0)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_run_of_another_device_is_evaluated_on_this_one(tmp_path):
+    reverie.train(reverie.configure("cartpole_ppo", "debug", logdir=str(tmp_path / "run")), quiet=True)
+    text = (tmp_path / "run" / "config.yaml").read_text()
+    (tmp_path / "run" / "config.yaml").write_text(re.sub("device: .*", "device: cuda", text))
+    assert reverie.evaluate(tmp_path / "run", 1)["episodes"] == 1
+    with pytest.raises(reverie.UserError, match="no GPU here"):
+        reverie.evaluate(tmp_path / "run", 1, device="cuda")
 
 
 def test_a_task_may_be_the_class_itself():
@@ -205,6 +225,27 @@ def test_a_class_of_the_program_itself_is_found_by_workers_and_later(tmp_path):
     assert re.fullmatch(r"mine:Mine \d+\n", done.stdout)
     later = [sys.executable, "-m", "reverie", "eval", "--logdir", "run", "--episodes", "1", "--json"]
     assert json.loads(subprocess.run(later, cwd=tmp_path, capture_output=True, check=True).stdout)["episodes"] == 1
+
+
+def test_a_program_that_would_train_whenever_it_is_imported_is_told(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        PROGRAM.replace('__name__ == "__main__"', "True").replace('"process"', '"serial"')
+    )
+    subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, check=True)
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    later = [sys.executable, "-m", "reverie", "eval", "--logdir", "run", "--episodes", "1"]
+    done = subprocess.run(later, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "mine trains whenever it is imported" in done.stderr
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_class_of_a_program_without_a_file_serves_that_program_alone(tmp_path):
+    program = PROGRAM.replace('"process"', '"serial"')
+    done = subprocess.run([sys.executable, "-"], input=program, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "Mine is defined in no file" in done.stderr
+    later = [sys.executable, "-m", "reverie", "eval", "--logdir", "run", "--episodes", "1"]
+    done = subprocess.run(later, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and "'__main__:Mine' was defined in a program without a file" in done.stderr
 
 
 def test_public_names_are_listed():

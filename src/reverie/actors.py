@@ -75,7 +75,7 @@ def make_agent(
         torch.manual_seed(config.seed)
         agent = (kind or kind_of(config))(observation, action, config, device)
         if not hasattr(agent, "generator"):
-            agent.generator = torch.Generator(device).manual_seed(config.seed)
+            agent.generator = torch.Generator(device).manual_seed(config.seed + ranks.number())
         return agent
 
 

@@ -1,4 +1,4 @@
-"""The Python interface: configure, train, load."""
+"""The Python interface: configure, train, resume, load, evaluate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .actors import AgentKind
 from .agents.base import Mode
 from .build import make_parts, make_run
 from .config import names, store
-from .config.options import replaced
+from .config.options import replaced, within
 from .config.presets import DEFAULT, stacked
 from .config.resolution import resolved
 from .config.schema import Config
@@ -49,7 +49,8 @@ def configure(*presets: str, **options: Any) -> Config:
     """A configuration from presets and options, as the command line makes it.
 
     Dots in names of options are written as two underscores (`replay__ratio=32`); short names serve too. `task` may be
-    a class or function of a module instead of its name.
+    a class or function instead of its name; worker processes and later commands import the program that defines it,
+    which therefore trains under `if __name__ == "__main__":`.
     """
     values = {}
     for word, value in options.items():
@@ -71,9 +72,10 @@ def train(
     """Train as the configuration says (the default is a small Dreamer on CartPole) and say what was reached.
 
     `agent` makes an agent of your own, from observation space, action space, configuration and device: a class will do.
-    `sinks` are written to beside those that the configuration names, and closed at the end.
+    `sinks` are written to beside those that the configuration names, and closed when the run ends.
     """
     config = store.with_logdir(config or stacked(DEFAULT))
+    names.check_guard(config.task)
     with lent(), ranks.joined(device_of(config)):
         config, quiet = of_rank(config), quiet or ranks.number() > 0
         check(config, resume)
@@ -106,9 +108,11 @@ def train(
     )
 
 
-def resume(logdir: str | Path, agent: AgentKind | None = None) -> Outcome:
-    """Continue the run in a folder; one of an agent of your own needs `agent` again."""
-    return train(store.load_to_resume(Path(logdir)), resume=True, agent=agent)
+def resume(
+    logdir: str | Path, agent: AgentKind | None = None, *, quiet: bool = False, sinks: Sequence[Sink] = ()
+) -> Outcome:
+    """Continue the run in a folder; one of an agent or with sinks of your own needs them again."""
+    return train(store.load_to_resume(Path(logdir)), resume=True, quiet=quiet, agent=agent, sinks=sinks)
 
 
 def load(logdir: str | Path, checkpoint: str = "best", device: str = "cpu", agent: AgentKind | None = None) -> Player:
@@ -125,9 +129,11 @@ def evaluate(
     *,
     stochastic: bool = False,
     seed: int = 0,
+    device: str = "auto",
     agent: AgentKind | None = None,
 ) -> dict[str, float | None]:
     """Figures of episodes that the agent of a run plays, as `reverie eval --json` prints them: mean_return, ..."""
     folder = Path(logdir)
+    config = replaced(store.load(folder), {"device": device})
     mode: Mode = "sample" if stochastic else "eval"
-    return evaluated(store.load(folder), find(folder, checkpoint), episodes, mode, seed, agent)
+    return evaluated(config, find(folder, checkpoint), within("episodes", episodes), mode, seed, agent)

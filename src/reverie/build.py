@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from gymnasium import spaces
 
-from .actors import RANK_SEED, AgentKind, make_agent, make_collector, make_stream, make_training_stream
+from .actors import RANK_SEED, AgentKind, kind_of, make_agent, make_collector, make_stream, make_training_stream
 from .agents.base import Agent
 from .agents.dreamer import Dreamer
 from .collect.collector import Source
@@ -134,7 +134,8 @@ def make_run(
     latest = folder / checkpoint.FOLDER / "latest.pt"
     saved = checkpoint.load_latest(latest) if resume and latest.exists() else None
     if saved and (kind := saved["kind"]) != type(parts.agent).__name__:
-        raise UserError(f"{folder} is a run of an agent {kind}: go on by reverie.resume({str(folder)!r}, agent={kind})")
+        own = "" if kind == kind_of(config).__name__ else f", agent={kind}"
+        raise UserError(f"{folder} is a run of an agent {kind}: go on by reverie.resume({str(folder)!r}{own})")
     step = saved["counters"]["step"] if saved else 0 if resume else None
     logger = make_logger(config, folder, parts, step, quiet, sinks)
     if config.store.write != "off":

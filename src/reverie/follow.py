@@ -21,7 +21,7 @@ from .log.sinks.relay import pass_on_rest
 from .log.sinks.tensorboard import TensorBoardSink
 from .log.sinks.videos import VideosSink
 from .log.video import Clip, reel
-from .reopened import uncompiled
+from .reopened import restore, uncompiled
 from .training import checkpoint
 from .training.device import device_of
 from .training.evaluate import Evaluation, Evaluator
@@ -48,7 +48,7 @@ def follow(config: Config, folder: Path) -> Iterator[tuple[int, dict[str, float]
         mode: Mode = "sample" if run.eval_stochastic else "eval"
         best = _best_so_far(folder)
         for path, saved in candidates(folder):
-            checkpoint.restored(path, lambda state=saved: agent.restore(state["agent"]))  # type: ignore[misc]
+            restore(agent, saved, path)
             result = evaluator.evaluate(agent, mode)
             assert result is not None
             figures = result.summary()

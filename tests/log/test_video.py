@@ -1,5 +1,7 @@
 import io
 import stat
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -79,6 +81,17 @@ def test_a_gif_is_written_whole_into_a_new_folder(tmp_path):
     frames, _, _ = decoded(path.read_bytes())
     assert len(frames) == 7
     assert [each.name for each in path.parent.iterdir()] == ["a.gif"]
+
+
+WRITER = "from pathlib import Path; from reverie.log.video import write_bytes\n" + (
+    "for _ in range(200): write_bytes(Path('a.gif'), b'0' * 100_000)"
+)
+
+
+def test_two_processes_may_write_one_file(tmp_path):
+    pair = [subprocess.Popen([sys.executable, "-c", WRITER], cwd=tmp_path) for _ in range(2)]
+    assert [process.wait(timeout=100) for process in pair] == [0, 0]
+    assert [each.name for each in tmp_path.iterdir()] == ["a.gif"]
 
 
 def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):

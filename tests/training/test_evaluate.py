@@ -40,3 +40,9 @@ def test_episodes_that_do_not_end_are_cut_and_said_to_be(evaluated, monkeypatch,
         result = evaluated(2, 2)
     assert [episode.length for episode in result.episodes] == [50, 50]
     assert "2 of 2 episodes of the evaluation did not end within 50 steps" in caplog.text
+
+
+def test_an_episode_that_ends_with_the_last_step_is_not_cut(evaluated, monkeypatch, caplog):
+    monkeypatch.setattr(evaluate, "LONGEST_EPISODE", 200)
+    assert [episode.length for episode in evaluated(2, 2).episodes] == [200, 200]
+    assert not caplog.text

@@ -53,7 +53,7 @@ class Agent(nn.Module):
     family: Family = "other"
     """Whose metrics these are: advice and pages of diagnostics go by it."""
     generator: torch.Generator
-    """What actions are drawn from; saved and restored with the agent. One that makes none is given one."""
+    """What actions are drawn from; saved and restored with the agent. One that makes none is given one afterwards."""
     rollout: int = 1
     """How many steps of each environment to collect between two rounds of learning."""
     on_policy: bool = False

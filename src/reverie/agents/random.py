@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from ..config.schema import Config
 from ..data.rows import Batch
+from ..nn import ranks
 from ..nn.actions import ActionCode
 from .base import Agent, Carry, Mode
 
@@ -19,7 +20,7 @@ class RandomAgent(Agent):
     def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:
         super().__init__()
         self.code = ActionCode(action).to(device)
-        self.generator = torch.Generator(device).manual_seed(config.seed)
+        self.generator = torch.Generator(device).manual_seed(config.seed + ranks.number())
 
     def act(self, rows: Batch, carry: Carry, mode: Mode) -> tuple[Batch, Carry]:
         """Uniform actions."""

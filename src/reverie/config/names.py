@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from .errors import UserError
 from .options import convert
+
+LOG = logging.getLogger("reverie")
 
 SHORT: dict[str, str] = {
     "num_envs": "envs.count",
@@ -112,17 +115,27 @@ def place_of(target: Any) -> str:
     if not module or not name.isidentifier():
         raise UserError(f"task={target!r} cannot be found by a name: define a class or function at the top of a module")
     if module == "__main__":
-        module = name_of_program()
+        module = share_program()
+    if module == "__main__":
+        LOG.warning("%s is defined in no file, so this program alone can use the run: put it into a module", name)
     return f"{module}:{name}"
 
 
-def name_of_program() -> str:
-    """The name that other processes import the running program by; `__main__` where it is no file."""
+def share_program() -> str:
+    """Let the running program be imported as others would, and say as what; `__main__` where it is no file."""
     main = sys.modules["__main__"]
-    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-    name = spec.name if spec else Path(file).stem if file else "__main__"
+    spec, file = getattr(main, "__spec__", None), Path(getattr(main, "__file__", None) or "")
+    name = spec.name if spec else file.stem if file.is_file() else "__main__"
     sys.modules.setdefault(name, main)  # this process must not run it a second time
-    return name
+    return str(name)
+
+
+def check_guard(task: str) -> None:
+    """Refuse to train while the task's own module is imported: by `reverie eval`, say, or by a worker of that run."""
+    module, colon, _ = task.partition(":")
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    if colon and getattr(spec, "_initializing", False):
+        raise UserError(f'{module} trains whenever it is imported: let it do so under if __name__ == "__main__": alone')
 
 
 def task_of(env_id: str) -> str:

@@ -13,9 +13,13 @@ PARTIAL = ".partial"
 """What the hidden name of a file that is being written ends in."""
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file beside its place under a hidden name, and give it its own when it is on the disk."""
-    beside = path.with_name(f".{path.name}{PARTIAL}")
+def write_whole(path: Path, write: Callable[[IO[bytes]], object], alone: bool = True) -> None:
+    """Write a file beside its place under a hidden name, and give it its own when it is on the disk.
+
+    Other processes may write it at the same time if this one is said not to be alone.
+    """
+    writer = "" if alone else f".{os.getpid()}"
+    beside = path.with_name(f".{path.name}{writer}{PARTIAL}")
     try:
         with open(beside, "wb") as file:
             write(file)

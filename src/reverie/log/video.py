@@ -142,7 +142,7 @@ def write_bytes(path: Path, data: bytes, mend: str = RESUME) -> None:
     """Write a file, in a folder that is made if need be; a reader never sees half of it."""
     with writing(path, mend):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lambda file: file.write(data))
+        write_whole(path, lambda file: file.write(data), alone=False)
 
 
 def encode_gif(frames: np.ndarray, fps: float) -> bytes:

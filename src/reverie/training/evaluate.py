@@ -82,6 +82,7 @@ class Evaluator:
         film = Film(min(self.clips, self.stream.count), self.stride)
         film.look(rows["is_last"], self.stream.pictures)
         done: list[Episode] = []
+        cut = 0
         while quota.any():
             if stop():
                 return None
@@ -94,8 +95,9 @@ class Evaluator:
                     done.append(episode)
             for env in np.flatnonzero((self.stream.length >= LONGEST_EPISODE) & (quota > 0)):
                 quota[env] = 0
+                cut += 1
                 done.append(Episode(int(env), float(self.stream.score[env]), int(self.stream.length[env])))
-        if cut := sum(episode.length >= LONGEST_EPISODE for episode in done):
+        if cut:
             LOG.warning(
                 "%d of %d episodes of the evaluation did not end within %s steps and count as they stood: "
                 "--env.time_limit ends them sooner", cut, len(done), f"{LONGEST_EPISODE:,}",

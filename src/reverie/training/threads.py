@@ -22,7 +22,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 def lent() -> Iterator[None]:
     """Give torch's settings back as they were: the rest of the program may compute in its own way."""
     threads, benchmark = torch.get_num_threads(), torch.backends.cudnn.benchmark
-    word, products = _precision(), (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    word, products = _precision(), (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     precisions = [product.fp32_precision for product in products]
     try:
         yield

@@ -65,6 +65,8 @@ def found(name: str) -> Callable[..., Any]:
         told = f"{type(error).__name__}: {error}"
         raise UserError(f"task {name!r} cannot be imported: {told} (looked in {os.getcwd()} too)") from error
     if not callable(target := getattr(module, attribute, None)):
+        if module_name == "__main__":
+            raise UserError(f"task {name!r} was defined in a program without a file: put it into a module")
         known = [word for word, value in vars(module).items() if inspect.isclass(value)]
         raise UserError(f"module {module_name!r} has no class or function {attribute!r}: {nearest(attribute, known)}")
     return target
