@@ -1,11 +1,14 @@
 """Dreams on a GPU: steps as updates take them, beside steps that multiply what has the same inputs together.
 
-    python benchmarks/dreams.py [--sizes 12m 50m 200m] [--device cuda|cpu] [--json FILE]
+    python benchmarks/dreams.py [--sizes 12m 50m 200m] [--launches 16/64/8/3 16/64/8/3/lookup] [--whole]
+                                [--device cuda|cpu] [--json FILE]
 
 15 steps from 1,024 states, in bfloat16, compiled step by step and replayed as one CUDA graph; medians of repeats that
-take turns: as updates take them, with products joined, and with everything between two states in one kernel. First all
-dream in float32 of the same random numbers, and what they dream is compared: on a CPU that is all that is done (the
-kernel's dreams with `TRITON_INTERPRET=1`).
+take turns: as updates take them, with products joined, and with everything between two states in one kernel, launched
+in each of the ways given (rows of a program, inputs at a time, warps, loads ahead, latents looked up or multiplied).
+First all dream in float32 of the same random numbers, and what they dream is compared: on a CPU that is all that is
+done (the kernel's dreams with `TRITON_INTERPRET=1`). `--whole` times whole updates from images with these dreams, of
+the kernel's the fastest.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -22,6 +26,7 @@ from typing import Any, NamedTuple
 
 import torch
 from filter import milliseconds
+from growth import MIDDLE, config_of, update_of
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -29,12 +34,16 @@ from torch.nn import functional as F
 import reverie
 from reverie.agents.behavior import Behavior
 from reverie.agents.compiled import Dreaming, keep_compiled
+from reverie.agents.dreamer import Dreamer
 from reverie.build import make_parts
+from reverie.nn.graph import WARMUP
 from reverie.nn.gru import BlockCell, gated, limited
 from reverie.nn.halved import Halved
+from reverie.tools.bench import Stopwatch
 from reverie.world.rssm import RSSM, State
 
 STARTS, HORIZON, TURNS = 1_024, 15, 5
+APART, JOINED = "apart", "joined"
 Dream = Callable[[RSSM, State, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -132,15 +141,16 @@ class JoinedDreaming:
 class KernelDreaming:
     """The same with all that lies between two states in one kernel (`dream_kernel`)."""
 
-    def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
+    def __init__(self, rssm: RSSM, behavior: Behavior, launch: str) -> None:
+        import dream_kernel
+
+        self.kernel, self.launch = dream_kernel, dream_kernel.launch_of(launch)
         self.module = JoinedStep(rssm, behavior)
         self.cell, self.halved = _Advance(self.module), Halved(self.module)
         self.step = self._step
 
     def __call__(self, rssm: RSSM, start: State, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Features (H + 1, B, F) and actions (H, B, A) of dreams from a start (B,), with the weights of now."""
-        from dream_kernel import think
-
         weights, first = self.halved(), start.feature.to(self.halved.kind)
         joined = self.module.together(self.halved.kind)
         held = self._thoughts(joined)
@@ -148,11 +158,11 @@ class KernelDreaming:
         features[0] = first
         drawn = rssm.latent.pack(start.stoch).int()
         known = F.linear(first[:, : rssm.deter], *joined.by_deter)
-        inputs, action = think(held, known, drawn, None, (None, draws[0]))
+        inputs, action = self.kernel.think(held, known, drawn, None, (None, draws[0]), self.launch)
         actions, later = [action], torch.cat([draws[1:], draws[:1]])  # the last is not taken
         for feature, after, draw, shake in zip(features, features[1:], later, noise):
             known = self.step(weights, joined, feature, after, inputs)
-            inputs, action = think(held, known, drawn, after[:, rssm.deter :], (shake, draw))
+            inputs, action = self.kernel.think(held, known, drawn, after[:, rssm.deter :], (shake, draw), self.launch)
             actions.append(action)
         return features, torch.stack(actions[:-1])
 
@@ -165,19 +175,18 @@ class KernelDreaming:
         return F.linear(found, *joined.by_deter)
 
     def _thoughts(self, joined: Together) -> Any:
-        from dream_kernel import Thoughts
-
         module, kind = self.module, self.halved.kind
         further = [*module.prior_net[3:], *module.body[3:]]
         linear, norms = further[::3], further[1::3]
         rssm, last, embed, norm = module.rssm, module.actor[1], module.cell.action_in[0], module.cell.action_in[1]
-        return Thoughts(
+        return self.kernel.Thoughts(
             torch.stack([each.weight for each in linear]).to(kind),
             torch.stack([each.bias for each in linear]).to(kind),
             torch.stack([each.weight for each in norms]),
             joined.scales,
             (rssm.prior_out.weight.to(kind), rssm.prior_out.bias.to(kind)),
             joined.by_stoch,
+            joined.by_stoch[0].T.contiguous(),
             (last.weight.to(kind), last.bias.to(kind)),
             (embed.weight.T.to(kind).contiguous(), embed.bias.to(kind), norm.weight),
             len(module.prior_net[3:]) // 3,
@@ -215,8 +224,8 @@ def agent_of(size: str, device: str, folder: str) -> Any:
     return parts.agent
 
 
-def figures(size: str, device: str) -> dict[str, float]:
-    """How far both sides are apart, and on a GPU what they take."""
+def figures(size: str, device: str, launches: list[str]) -> dict[str, float]:
+    """How far all sides are apart, and on a GPU what they take."""
     with tempfile.TemporaryDirectory() as folder:
         agent = agent_of(size, device, folder)
     rssm, behavior = agent.world.rssm, agent.behavior
@@ -228,9 +237,10 @@ def figures(size: str, device: str) -> dict[str, float]:
     start = State(torch.randn(starts, rssm.deter, device=device).tanh(), rssm.latent.unpack(drawn))
     shape = (HORIZON, starts)
     inputs = start, behavior.policy.noise(shape, numbers), rssm.latent.noise(shape, numbers)
-    sides: dict[str, Dream] = {"apart": Dreaming(rssm, behavior), "joined": JoinedDreaming(rssm, behavior)}
+    names = [APART, JOINED]
     if device == "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
-        sides["kernel"] = KernelDreaming(rssm, behavior)
+        names += launches
+    sides = {name: side_of(name, rssm, behavior) for name in names}
     found = {}
     with torch.no_grad():
         (features, actions), *others = (dream(rssm, *inputs) for dream in sides.values())
@@ -241,6 +251,35 @@ def figures(size: str, device: str) -> dict[str, float]:
         if device == "cuda":
             found |= timed(sides, partial(_dreamt, rssm=rssm, inputs=inputs))
     return found
+
+
+def side_of(name: str, rssm: RSSM, behavior: Behavior) -> Any:
+    """What dreams in the way of that name, which is how a kernel is launched or one of the two without."""
+    if name == APART:
+        return Dreaming(rssm, behavior)
+    return JoinedDreaming(rssm, behavior) if name == JOINED else KernelDreaming(rssm, behavior, name)
+
+
+def whole(size: str, names: list[str]) -> dict[str, float]:
+    """Milliseconds of an update with dreams in each of these ways, in turns."""
+    words = argparse.Namespace(device="cuda", fast="compile")
+    calls: dict[str, Callable[[], Any]] = {}
+    with ExitStack() as held:
+        for name in names:
+            folder = held.enter_context(tempfile.TemporaryDirectory())
+            config = config_of(words, MIDDLE["cuda"] | {"model": size}, 16, folder)
+            parts = make_parts(config)
+            parts.close()
+            agent = parts.agent
+            assert isinstance(agent, Dreamer)
+            dream = agent.behavior.dreamt = side_of(name, agent.world.rssm, agent.behavior)
+            dream.step = torch.compile(dream.step, dynamic=False)
+            calls[name] = update_of(config, parts, Path(folder))
+        watch = Stopwatch(torch.device("cuda"), 1, 1.0)
+        for call in calls.values():
+            watch.block(call, WARMUP + 1)
+        turns = [{name: watch.measure(call).milliseconds for name, call in calls.items()} for _ in range(TURNS)]
+    return {f"update, {name}, ms": median(turn[name] for turn in turns) for name in names}
 
 
 def _dreamt(dream: Dream, rssm: RSSM, inputs: tuple[State, Tensor, Tensor]) -> Tensor:
@@ -260,13 +299,18 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=["12m", "50m", "200m"], help="published sizes")
+    parser.add_argument("--launches", nargs="+", default=["16/64/8/3", "16/64/8/3/lookup"], help="of the kernel")
+    parser.add_argument("--whole", action="store_true", help="whole updates, too")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", type=Path, help="where to leave the figures, each size as soon as it is known")
     words = parser.parse_args()
     keep_compiled()
     told: dict[str, Any] = {"torch": torch.__version__}
     for size in words.sizes:
-        told[size] = figures(size, words.device)
+        told[size] = figures(size, words.device, words.launches)
+        if words.whole and words.device == "cuda":
+            best = min(words.launches, key=lambda name: told[size][f"{name}, ms"])
+            told[size] |= whole(size, [APART, JOINED, best])
         print(f"{size:5} " + ", ".join(f"{name} {value:.4g}" for name, value in told[size].items()), flush=True)
         if words.json:
             words.json.write_text(json.dumps(told, indent=1))
