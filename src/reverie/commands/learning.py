@@ -34,7 +34,8 @@ def train(words: list[str]) -> int:
         return 0
     print(f"Trained for {outcome.step:,} steps and {outcome.episodes:,} episodes in {outcome.elapsed:.0f} s.")
     if outcome.step < config.run.steps:
-        print("It ended early: its goal is reached (--run.goal, --run.stop_at; none goes on).")
+        goals = " ".join(f"--run.{name} none" for name in ("goal", "stop_at") if getattr(config.run, name) is not None)
+        print(f"It ended early, as its goal is reached. To go on: add --resume --logdir {logdir} {goals}")
     elif outcome.idle:
         print(f"Nothing was left to do of its budget of {config.run.steps:,} steps: give more with --run.steps.")
     if outcome.episodes:
