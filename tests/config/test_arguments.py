@@ -79,6 +79,9 @@ def test_short_names_are_of_options_alike(word, meant):
     [
         ("Atari-Pong", "atari_pong"),
         ("Atari-MsPacman", "atari_ms_pacman"),
+        ("PongNoFrameskip-v4", "atari_pong"),
+        ("MsPacmanNoFrameskip-v4", "atari_ms_pacman"),
+        ("ALE/Pong-v5", "gym_ALE/Pong-v5"),
         ("CartPole-v1", "gym_CartPole-v1"),
         ("MiniGrid-Empty-5x5-v0", "minigrid_Empty-5x5-v0"),
         ("DMC-walker_walk", "dmc_walker_walk"),
@@ -93,6 +96,11 @@ def test_environment_ids_of_other_projects(env_id, task):
 @pytest.mark.parametrize(("word", "value"), [("1", True), ("yes", True), ("0", False), ("off", False), ("", True)])
 def test_flags_take_a_word_or_stand_alone(word, value):
     assert config_of(f"--ppo.lr_anneal {word} --seed 3").ppo.lr_anneal is value
+    assert config_of(f"--env.gray {word} --seed 3").env.gray is value
+
+
+def test_a_flag_that_may_be_undecided_can_be_given_back():
+    assert config_of("--env.gray none --seed 3").env.gray is None
 
 
 def test_flags_and_equals_signs():

@@ -1,7 +1,10 @@
 """Presets: they stack, they are checked, and a user's own file is one of them."""
 
+from pathlib import Path
+
 import pytest
 
+import reverie
 from reverie.config.errors import UserError
 from reverie.config.presets import PRESETS, stacked
 from reverie.config.schema import Config
@@ -59,6 +62,16 @@ def test_a_wrong_file_is_told_in_one_line(tmp_path, text, words):
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_files_that_build_on_one_another_are_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text("configs: [cartpole_ppo, b.yaml]")
+    Path("b.yaml").write_text("configs: a.yaml")
+    Path("c.yaml").write_text("configs: [./c.yaml]")
+    for name, way in (("a.yaml", "a.yaml -> b.yaml -> a.yaml"), ("c.yaml", "c.yaml -> c.yaml")):
+        with pytest.raises(UserError, match=f"{name} builds on itself by way of its 'configs': {way}$"):
+            reverie.configure(name)
 
 
 def test_a_missing_file(tmp_path):

@@ -1,4 +1,6 @@
 import logging
+import re
+import sys
 from functools import partial
 
 import numpy as np
@@ -31,6 +33,17 @@ class BreaksAt(toy.Count):
             self.episodes.pop()
             raise ValueError("a wheel came off")
         return super().step(action)
+
+
+class Tells(toy.Count):
+    """Tells the same of itself at every step."""
+
+    def __init__(self, info):
+        super().__init__()
+        self.info = info
+
+    def step(self, action):
+        return (*super().step(action)[:4], self.info)
 
 
 class SpoiledAt(toy.Count):
@@ -97,6 +110,31 @@ def test_a_break_ends_the_episode_with_the_last_good_observation(caplog):
     (record,) = caplog.records
     assert "environment 0 (BreaksAt) broke and is restarted: ValueError: a wheel came off" in record.getMessage()
     assert "test_slot.py" in record.getMessage()
+
+
+def test_an_environment_that_would_end_the_program_is_a_break(caplog):
+    class Leaves(BreaksAt):
+        def step(self, action):
+            try:
+                return super().step(action)
+            except ValueError:
+                sys.exit(3)
+
+    slot = make_slot(lambda: form(Leaves(3, [1])))
+    slot.reset()
+    assert [slot.step(0).broken for _ in range(4)] == [False, False, False, True]
+    assert "broke and is restarted: SystemExit: 3" in caplog.text
+
+
+@pytest.mark.parametrize("info", [{"success": "yes"}, {"is_success": []}, {"summary": {"coins": "three"}}])
+def test_figures_that_are_no_numbers_stop_the_run_and_are_named(info):
+    slot = make_slot(lambda: form(Tells(info)))
+    slot.reset()
+    key = next(iter(info))
+    place = f"info['{key}']" + ("['coins']" if key == "summary" else "")
+    with pytest.raises(UserError, match=re.escape(place) + " is .* at the end of an episode: give a number"):
+        for _ in range(10):
+            slot.step(0)
 
 
 def test_breaks_in_a_row_stop_the_run_with_the_error():
@@ -262,13 +300,18 @@ def test_state_at_an_end_and_after_a_break():
     assert other.step(0).observation["vector"][0] == 0
 
 
-def test_summaries_come_at_the_end():
-    class Tells(toy.Count):
-        def step(self, action):
-            return (*super().step(action)[:4], {"summary": {"coins": 3}, "is_success": np.True_})
-
-    slot = make_slot(lambda: form(Tells()))
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"summary": {"coins": 3}, "is_success": np.True_}, {"coins": 3.0, "success": 1.0}),
+        ({"success": False, "is_success": True}, {"success": 0.0}),
+        ({"summary": {"success": 0.5}, "success": True}, {"success": 0.5}),
+        ({"success": None, "summary": {"coins": None}}, {}),
+    ],
+)
+def test_summaries_come_at_the_end(told, expected):
+    slot = make_slot(lambda: form(Tells(told)))
     slot.reset()
     steps = [slot.step(0) for _ in range(10)]
     assert steps[8].summary is None
-    assert steps[9].summary == {"coins": 3.0, "success": 1.0}
+    assert steps[9].summary == expected

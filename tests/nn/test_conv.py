@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from reverie.config.errors import UserError
 from reverie.nn.conv import TRUNKS, Trunk, trunk_for
 
 CASES = [("nature", (84, 84, 4)), ("guide", (64, 64, 3)), ("small", (10, 10, 4))]
@@ -29,6 +30,13 @@ def test_equals_the_plain_formulation_with_its_gradients(name, shape):
     gradients = [torch.autograd.grad(out.square().sum(), list(trunk.parameters())) for out in (ours, theirs)]
     for mine, other in zip(*gradients):
         assert (mine.double() - other.double()).norm() < 1e-3 * other.norm()
+
+
+@pytest.mark.parametrize(("name", "least"), [("nature", 36), ("guide", 8), ("small", 3)])
+def test_images_that_are_too_small_are_told(name, least):
+    assert Trunk((least, least + 1, 1), TRUNKS[name], 4)(torch.zeros(1, least, least + 1, 1)).shape == (1, 4)
+    with pytest.raises(UserError, match=f"images of {least}x{least - 1} pixels are too small .* {least}x{least}: "):
+        Trunk((least, least - 1, 1), TRUNKS[name], 4)
 
 
 def test_leading_dimensions_are_kept():

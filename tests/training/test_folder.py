@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 
 import pytest
+import torch
 
 from reverie.config import store
 from reverie.config.errors import UserError
@@ -13,6 +14,7 @@ from reverie.config.options import replaced
 from reverie.config.presets import stacked
 from reverie.data.counters import Counters
 from reverie.log.disk import writing
+from reverie.training import checkpoint
 from reverie.training.folder import prepare, withdrawn
 
 
@@ -88,6 +90,18 @@ def test_a_run_that_could_not_write_may_go_on(tmp_path):
     prepare(config, resume=False)
     with pytest.raises(UserError, match="No space"), withdrawn(config, resume=False), writing(tmp_path / "events"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    prepare(config, resume=True)
+
+
+def test_a_run_whose_first_checkpoint_found_no_room_may_go_on(tmp_path):
+    """Torch tells of a full disk by an error of its own."""
+    config = config_in(tmp_path)
+    prepare(config, resume=False)
+    (tmp_path / "checkpoints").mkdir()
+    latest = tmp_path / "checkpoints" / "latest.pt"
+    latest.with_name(".latest.pt.partial").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"No space left.* then --resume"), withdrawn(config, resume=False):
+        checkpoint.save(latest, {"a": torch.zeros(100_000)})
     prepare(config, resume=True)
 
 

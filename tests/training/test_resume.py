@@ -16,6 +16,7 @@ from reverie.config.options import replaced
 from reverie.config.presets import stacked
 from reverie.training import checkpoint
 from reverie.training.folder import prepare
+from waiting import until
 
 CASES = {
     "native": {"task": "gym_CartPole-v1", "env.time_limit": None},
@@ -137,6 +138,21 @@ def wait_for_metrics(folder: Path) -> None:
     while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def listens(process: subprocess.Popen) -> bool:
+    """Whether a process has its own idea of SIGTERM, as a run has while it trains."""
+    caught = next(line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "SigCgt" in line)
+    return bool(int(caught.split()[1], 16) & 1 << (signal.SIGTERM - 1))
+
+
+def test_a_second_ctrl_c_leaves_at_once(tmp_path):
+    with started(tmp_path / "run", "--ppo.rollout", "3_000_000") as process:  # minutes for a round
+        assert until(lambda: listens(process))
+        process.send_signal(signal.SIGINT)
+        assert "finishing this round" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -16,7 +16,7 @@ from .options import Option, convert, known, options, within
 from .presets import guess
 from .sweeps import SweepArguments
 
-WORDS = ("true", "false", "yes", "no", "on", "off", "1", "0")
+WORDS = ("true", "false", "yes", "no", "on", "off", "1", "0", "none")
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ LEARNING: dict[str, dict[str, str]] = {
         "ent_coef": "ppo.entropy",
         "max_grad_norm": "ppo.grad_norm",
         "target_kl": "ppo.target_kl",
+        "feature_dim": "ppo.features",
         "num_steps": "ppo.rollout",
         "update_epochs": "ppo.epochs",
     },
@@ -139,10 +140,11 @@ def check_guard(task: str) -> None:
 
 
 def task_of(env_id: str) -> str:
-    """Our name of a task that another project writes as an environment id: `Atari-Pong`, `CartPole-v1`."""
+    """Our name of a task that others write as an environment id: `Atari-Pong`, `PongNoFrameskip-v4`, `CartPole-v1`."""
     prefix, dash, rest = env_id.partition("-")
-    if dash and prefix.lower() == "atari":
-        return "atari_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", rest).lower()
+    game = rest if dash and prefix.lower() == "atari" else prefix.removesuffix("NoFrameskip")
+    if game != prefix:
+        return "atari_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", game).lower()
     if dash and prefix == "MiniGrid":
         return f"minigrid_{rest}"
     if dash and prefix.lower() == "dmc":

@@ -90,7 +90,7 @@ class Option:
     @property
     def is_flag(self) -> bool:
         """Whether the option may stand without a value."""
-        return self.kind is bool
+        return bool in (self.kind, *typing.get_args(self.kind))
 
 
 @cache

@@ -205,28 +205,30 @@ def guess(word: str) -> str:
     return f"did you mean --logdir {word}?" if Path(word).is_dir() else "options are written --name value"
 
 
-def stacked(names: Iterable[str], base: Config | None = None) -> Config:
-    """The configuration that presets make, each laid over the ones before it."""
+def stacked(names: Iterable[str], base: Config | None = None, above: tuple[Path, ...] = ()) -> Config:
+    """The configuration that presets make, each laid over the ones before it; `above` are files that build on them."""
     config = base or Config()
     for name in names:
         if name.endswith((".yaml", ".yml")):
-            config = _from_file(Path(name), config)
+            config = _from_file(Path(name), config, above)
         elif name in PRESETS:
             config = replaced(config, PRESETS[name].values)
         elif "," in name:
-            config = stacked(name.split(","), config)
+            config = stacked(name.split(","), config, above)
         else:
             raise UserError(f"unknown preset {name!r}: {nearest(name, PRESETS)}")
     return config
 
 
-def _from_file(path: Path, base: Config) -> Config:
+def _from_file(path: Path, base: Config, above: tuple[Path, ...]) -> Config:
+    if path in above:
+        raise UserError(f"{path} builds on itself by way of its 'configs': {' -> '.join(map(str, [*above, path]))}")
     values = read_yaml(path)
     below = values.pop("configs", [])
     below = [below] if isinstance(below, str) else below
-    if not isinstance(below, list) or not all(isinstance(name, str) and Path(name) != path for name in below):
+    if not isinstance(below, list) or not all(isinstance(name, str) for name in below):
         raise UserError(f"{path}: 'configs' must be a list of other presets")
-    base = stacked(below, base)
+    base = stacked(below, base, (*above, path))
     try:
         return replaced(base, dotted(values))
     except UserError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import IO
 
 from .errors import first_line
 
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+"""The system's errors of a disk or folder that takes nothing."""
 PARTIAL = ".partial"
 """What the hidden name of a file that is being written ends in."""
 
@@ -37,11 +40,17 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object], alone: bool = 
             os.close(folder)
 
 
-def reason(error: BaseException) -> str:
-    """What is wrong with a file, in one line: the system's words, also where a library has put its own before them."""
+def of_system(error: BaseException) -> OSError | None:
+    """The system's own error behind one, which a library may have put its own before; None where there is none."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
-            return seen.strerror
+            return seen
         seen = seen.__cause__ or seen.__context__
-    return first_line(error)
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """What is wrong with a file, in one line: the system's words, if it has any."""
+    found = of_system(error)
+    return str(found.strerror) if found else first_line(error)

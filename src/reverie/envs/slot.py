@@ -44,6 +44,9 @@ class Past(NamedTuple):
 
 NO_PAST = Past()
 
+BREAKS = (Exception, SystemExit)
+"""What an environment may end with: libraries of games call `sys.exit`, too."""
+
 
 class Spoiled(Exception):
     """An environment gave numbers that are not finite, which is a break: nothing must be learned from them."""
@@ -79,7 +82,7 @@ class Slot:
                 wrappers.watch(self.env, self.index, self.checked)
             except UserError:
                 raise
-            except Exception as error:
+            except BREAKS as error:
                 self.fail(error)
         return self.env
 
@@ -99,7 +102,7 @@ class Slot:
             return self.play(action)
         except UserError:
             raise
-        except Exception as error:
+        except BREAKS as error:
             self.fail(error)
             return self.broken_end()
 
@@ -116,8 +119,9 @@ class Slot:
         life_lost = bool(info.get("life_lost", False))
         if not self.ended:
             return Step(observation, float(reward), life_lost=life_lost)
+        figures = summary(info)
         self.breaks = 0
-        return Step(observation, float(reward), terminated, truncated, life_lost, False, summary(info))
+        return Step(observation, float(reward), terminated, truncated, life_lost, False, figures)
 
     def begin(self) -> dict[str, np.ndarray]:
         """The first observation of the next episode that can be started."""
@@ -128,7 +132,7 @@ class Slot:
                 return self.start(env)
             except UserError:
                 raise
-            except Exception as error:
+            except BREAKS as error:
                 self.fail(error)
 
     def start(self, env: gymnasium.Env) -> dict[str, np.ndarray]:
@@ -154,7 +158,7 @@ class Slot:
             self.last = {key: np.zeros(space.shape or (), space.dtype) for key, space in entries}
         return self.last
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Throw the environment away after an error; too many in a row stop everything."""
         self.breaks += 1
         told = tell(error)
@@ -186,7 +190,7 @@ class Slot:
             self.ended = self.ended or bool(state["ended"])
         except UserError:
             raise
-        except Exception as error:
+        except BREAKS as error:
             self.fail(error)
             self.ended = True
         return Step(self.last_observation())
@@ -211,12 +215,21 @@ def episode_seed(seed: int, index: int, episode: int) -> int:
 
 
 def summary(info: dict[str, Any]) -> dict[str, float]:
-    """The figures an environment reports at the end of an episode."""
-    figures = {key: float(value) for key, value in info.get("summary", {}).items()}
-    for key in ("success", "is_success"):
-        if key in info:
-            figures.setdefault("success", float(info[key]))
+    """The figures an environment reports at the end of an episode; None is one that it does not know."""
+    found = {f"info['{key}']": ("success", info[key]) for key in ("is_success", "success") if key in info}
+    found |= {f"info['summary']['{key}']": (key, value) for key, value in info.get("summary", {}).items()}
+    figures: dict[str, float] = {}
+    for place, (name, value) in found.items():
+        if value is not None:
+            figures[name] = _number(place, value)
     return figures
+
+
+def _number(place: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{place} is {value!r} at the end of an episode: give a number, true or false") from None
 
 
 def dict_space(env: gymnasium.Env) -> spaces.Dict:

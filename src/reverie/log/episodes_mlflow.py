@@ -13,7 +13,7 @@ from ..config.whole import reason
 from ..data.episode_file import UNREADABLE, Title, Titles, decode, encode
 from ..data.episodes import Damage, checked, listed
 from ..data.rows import Rows
-from .sinks.mlflow import client, installed, told
+from .sinks.mlflow import AWAY, client, hastily, installed, told
 
 LOGGER = logging.getLogger("reverie")
 
@@ -23,10 +23,6 @@ ARRIVAL = 60.0
 """Seconds that an artifact may take to be whole: a server may show it while it still writes it."""
 PAUSE = 1.0
 """Seconds after which an older one that is not whole is read again: it may have been sent late, or clocks differ."""
-AWAY = 30.0
-"""Seconds for which a server that has not answered is left alone."""
-HASTE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""How MLflow asks it: by itself it would try for minutes, and whoever writes has to act meanwhile."""
 QUIET = {"MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
 KEPT = 1 << 30
 """Bytes of episodes that are kept while the server does not answer; beyond that the oldest are dropped."""
@@ -76,7 +72,7 @@ class MlflowStore:
 
     def send(self) -> bool:
         """Send what waits, oldest first; whether all of it is with the server."""
-        with tempfile.TemporaryDirectory() as folder, told(**HASTE):
+        with tempfile.TemporaryDirectory() as folder, hastily():
             for name in list(self.waiting):
                 path = Path(folder) / name
                 path.write_bytes(self.waiting[name])
@@ -100,7 +96,7 @@ class MlflowStore:
     def names(self) -> list[str]:
         """The episodes there are, newest last; none while the server does not answer."""
         try:
-            with told(**HASTE):
+            with hastily():
                 found = self._client.list_artifacts(self.run_id, PLACE)
         except Exception as error:  # as above
             self._warn(error, "no episodes are read now")
@@ -130,7 +126,7 @@ class MlflowStore:
         return None
 
     def _fetched(self, name: str) -> bytes:
-        with tempfile.TemporaryDirectory() as folder, told(**QUIET, **HASTE):
+        with tempfile.TemporaryDirectory() as folder, hastily(), told(**QUIET):
             return Path(self._client.download_artifacts(self.run_id, f"{PLACE}/{name}", folder)).read_bytes()
 
     def _warn(self, error: Exception, consequence: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..config.errors import UserError
 from .blocks import orthogonal
 
 
@@ -36,6 +37,14 @@ def trunk_for(name: str, height: int, width: int) -> tuple[Layer, ...]:
     return TRUNKS[name]
 
 
+def smallest(layers: tuple[Layer, ...]) -> int:
+    """The least width of an image that all layers find something in."""
+    width = 1
+    for layer in reversed(layers):
+        width = max(1, (width - 1) * layer.stride + layer.kernel - 2 * layer.padding)
+    return width
+
+
 class Trunk(nn.Module):
     """Convolutions with ReLU, then one linear layer with ReLU; in bfloat16 where that is asked for."""
 
@@ -52,6 +61,11 @@ class Trunk(nn.Module):
         for parameter in self.parameters():
             if parameter.dim() == 4:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        if min(shape[:2]) < (least := smallest(layers)):
+            raise UserError(
+                f"images of {shape[0]}x{shape[1]} pixels are too small for convolutions that need {least}x{least}: "
+                "--ppo.cnn small takes smaller ones, --env.size makes them larger"
+            )
         with torch.no_grad():
             flat = self._maps(torch.zeros(1, *shape, dtype=torch.uint8)).numel()
         self.linear = orthogonal(nn.Linear(flat, features), math.sqrt(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,8 @@ LOG = logging.getLogger("reverie")
 
 FORMAT = 3
 FOLDER = "checkpoints"
+TOLD = 200
+"""Characters that are told of what does not fit."""
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -99,7 +102,10 @@ def restored(path: Path, restore: Callable[[], None]) -> None:
     except torch.OutOfMemoryError:
         raise
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"{path} does not fit this run: {reason(error)}; it may belong to another") from error
+        first, *more = [line.strip() for line in str(error).splitlines()] or [""]
+        told = more[0] if more and first.endswith(":") else reason(error)  # torch lists below what does not fit
+        told = textwrap.shorten(told.rstrip(". "), TOLD, placeholder=" ...")
+        raise UserError(f"{path} does not fit this run: {told}; it may belong to another") from error
 
 
 def find(logdir: Path, name: str) -> Path:

@@ -1,5 +1,7 @@
+import logging
 import os
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -89,6 +91,29 @@ def test_metrics_wait_while_the_store_is_away(tmp_path, caplog):
     sink.write(2, {"train/loss": 2.0}, {})
     sink.close()
     assert history(tmp_path, sink.run_id, "train/loss") == [(1, 1.0), (2, 2.0)]
+
+
+def test_a_server_that_is_gone_is_left_alone_for_a_while(tmp_path, monkeypatch, caplog):
+    """MLflow itself would try for minutes, at every write."""
+    sink = mlflow.MlflowSink(tmp_path, LogConfig(), {})
+    local, gone = sink._client, mlflow.client(mlflow.installed(), "http://127.0.0.1:9")  # where nothing listens
+    monkeypatch.setattr(sink, "_client", gone)
+    began = time.monotonic()
+    for step in range(5):
+        sink.write(step, {"train/loss": float(step)}, {"eval/v": np.zeros((2, 8, 8, 3), np.uint8)})
+    assert time.monotonic() - began < 20
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
+    monkeypatch.setattr(sink, "_client", local)
+    monkeypatch.setattr(mlflow, "AWAY", 0.0)
+    sink.write(5, {"train/loss": 5.0}, {})
+    assert history(tmp_path, sink.run_id, "train/loss") == [(step, float(step)) for step in range(6)]
+
+
+def test_a_server_that_is_not_there_is_told_at_the_start(tmp_path):
+    began = time.monotonic()
+    with pytest.raises(UserError, match=r"MLflow cannot start: .*--log\.mlflow_uri"):
+        mlflow.MlflowSink(tmp_path, LogConfig(mlflow_uri="http://127.0.0.1:9"), {})
+    assert time.monotonic() - began < 20
 
 
 def test_the_environment_is_left_as_it_was(tmp_path, monkeypatch):

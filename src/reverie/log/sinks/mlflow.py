@@ -26,6 +26,10 @@ LONGEST_VALUE = 500
 """Characters of a parameter's value that every version and store of MLflow takes."""
 KEPT = 20_000
 """Metrics kept while the server does not answer; beyond that the oldest are dropped."""
+AWAY = 30.0
+"""Seconds for which a server that has not answered is left alone."""
+HASTE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""How MLflow asks it: by itself it would try for minutes, and whoever writes has to go on meanwhile."""
 
 
 class MlflowSink:
@@ -35,9 +39,12 @@ class MlflowSink:
         self._mlflow = installed()
         self._pending: list[Any] = []
         self._open = True
+        self._away = float("-inf")
+        """When the server last did not answer."""
         try:
             self._client = client(self._mlflow, config.mlflow_uri or (folder.absolute() / "mlruns").as_uri())
-            self.run_id = self._begun(folder, config.mlflow_experiment, params)
+            with hastily():
+                self.run_id = self._begun(folder, config.mlflow_experiment, params)
         except self._mlflow.exceptions.MlflowException as error:
             raise UserError(f"MLflow cannot start: {first_line(error)}: check --log.mlflow_uri") from error
 
@@ -66,8 +73,10 @@ class MlflowSink:
         now = int(time.time() * 1000)
         named = {name if "/" in name else f"total/{name}": value for name, value in scalars.items()}
         self._pending += [self._mlflow.entities.Metric(name, value, now, step) for name, value in named.items()]
-        self._send()
-        if videos:
+        if time.monotonic() - self._away >= AWAY:
+            self._send()
+        del self._pending[:-KEPT]
+        if videos and time.monotonic() - self._away >= AWAY:
             self._send_videos(step, videos)
 
     def _send(self) -> None:
@@ -75,7 +84,6 @@ class MlflowSink:
             while self._pending:
                 self._client.log_batch(self.run_id, metrics=self._pending[:BATCH])
                 del self._pending[:BATCH]
-        del self._pending[:-KEPT]
 
     def _send_videos(self, step: int, videos: dict[str, np.ndarray]) -> None:
         with tempfile.TemporaryDirectory() as folder, self._forgiving("videos of this step are not sent"):
@@ -87,8 +95,10 @@ class MlflowSink:
     @contextlib.contextmanager
     def _forgiving(self, consequence: str) -> Iterator[None]:
         try:
-            yield
+            with hastily():
+                yield
         except Exception as error:  # MLflow raises many kinds, and none of them is worth ending a run for
+            self._away = time.monotonic()
             logging.getLogger("reverie").warning("MLflow: %s: %s", first_line(error), consequence)
 
     def close(self) -> None:
@@ -133,6 +143,19 @@ def client(mlflow: Any, uri: str) -> Any:
         return mlflow.tracking.MlflowClient(tracking_uri=uri)
     with told(MLFLOW_ALLOW_FILE_STORE="true"):
         return mlflow.tracking.MlflowClient(tracking_uri=uri)
+
+
+@contextlib.contextmanager
+def hastily() -> Iterator[None]:
+    """Inside, MLflow asks its server twice at most, and the attempts are not reported one by one."""
+    reports = logging.getLogger("urllib3.connectionpool")
+    level = reports.level
+    reports.setLevel(logging.ERROR)
+    try:
+        with told(**HASTE):
+            yield
+    finally:
+        reports.setLevel(level)
 
 
 @contextlib.contextmanager
