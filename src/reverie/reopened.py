@@ -137,12 +137,12 @@ def export_checkpoint(config: Config, file: Path, out: Path, stochastic: bool) -
 
 def restore(agent: Agent, saved: dict[str, Any], file: Path) -> None:
     """Give an agent what a checkpoint holds of one; a word if that was of another class, whose weights may serve."""
+    checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
     if saved["kind"] != type(agent).__name__:
         LOG.warning(
             "%s is of an agent %s, with whose weights a %s acts here: it does so itself in Python, as agent=%s of "
             "reverie.load or reverie.evaluate", file, saved["kind"], type(agent).__name__, saved["kind"],
         )  # fmt: skip
-    checkpoint.restored(file, lambda: agent.restore(saved["agent"]))
 
 
 def uncompiled(config: Config) -> Config:
