@@ -70,7 +70,13 @@ def observed(agent, window):
         return agent.world.rssm.observe(window.start, embed, window.action, window.is_first, agent.generator)[0]
 
 
-CASES = [("dreamer_v3", DISCRETE), ("dreamer_v3", BOX), ("dreamer_v3_2023", DISCRETE), ("dreamer_v1", BOX)]
+CASES = [
+    ("dreamer_v3", DISCRETE),
+    ("dreamer_v3", BOX),
+    ("dreamer_v3_2023", DISCRETE),
+    ("dreamer_v2", BOX),
+    ("dreamer_v1", BOX),
+]
 
 
 @pytest.mark.parametrize("preset, space", CASES)

@@ -129,6 +129,20 @@ def test_every_weight_learns_and_every_optimiser_has_its_own(preset, space):
     assert set(agent.steppers) == ({"model"} if preset == "dreamer_v3" else {"model", "actor", "critic"})
 
 
+@pytest.mark.parametrize("name", ["model", "actor", "critic"])
+@pytest.mark.parametrize("preset", ["dreamer_v1", "dreamer_v2", "dreamer_v3_2023"])
+def test_each_optimiser_moves_its_own_part_at_its_own_rate(preset, name):
+    rates = {f"optim__{each}__lr": 1e-3 if each == name else 0.0 for each in ("model", "actor", "critic")}
+    still = {f"optim__{each}__{option}": 0 for each in ("model", "actor", "critic") for option in ("warmup", "decay")}
+    agent = agent_of(DISCRETE, preset, world__free_nats=0.0, **still, **rates)
+    parts = {"model": agent.world, "actor": agent.behavior.actor, "critic": agent.behavior.critic}
+    before = {each: [value.clone() for value in part.parameters()] for each, part in parts.items()}
+    agent.learn_replay(rows_of(agent))
+    for each, part in parts.items():
+        moved = [not torch.equal(*pair) for pair in zip(part.parameters(), before[each])]
+        assert any(moved) == (each == name), each
+
+
 def losses_of(agent, rows):
     """All losses of rows and the states they come from, still differentiable."""
     window = agent.window(rows)

@@ -21,6 +21,8 @@ CASES = [
     ("world.unimix 0.02", f"{V3} --world.latent gaussian", "--configs dreamer_v2"),
     ("world.std sigmoid", V3, V1),
     ("world.min_std 0.2", "--configs dreamer_v2", f"{V3} --world.latent gaussian"),
+    ("world.gate_bias True", V3, "--configs dreamer_v3_2023"),
+    ("world.gate_bias True", V1, "--configs dreamer_v3_2023"),
     ("world.blocks 4", "--configs dreamer_v2", V3),
     ("world.blocks 4", "--configs cartpole --world.representation barlow", "--configs cartpole"),
     ("world.decoder_keys image", f"{V3} --world.representation infonce", V3),

@@ -95,10 +95,11 @@ def test_block_cell_splits_gates_inside_each_block():
     assert_same(cell, expected)
 
 
-def test_norm_cell_normalises_all_gates_together_and_resets_late():
-    cell = shaken(NormCell(Layers("none", "elu"), DETER, STOCH, ACTION, HIDDEN))
+@pytest.mark.parametrize("biased", [False, True])
+def test_norm_cell_normalises_all_gates_together_and_resets_late(biased):
+    cell = shaken(NormCell(Layers("none", "elu"), DETER, STOCH, ACTION, HIDDEN, biased))
     w = weights(cell)
-    assert "gates.bias" not in w
+    assert ("gates.bias" in w) == biased
 
     def expected(deter, stoch, action):
         x = [
@@ -108,7 +109,7 @@ def test_norm_cell_normalises_all_gates_together_and_resets_late():
             )
         ]
         x = [v if v > 0 else math.expm1(v) for v in x]
-        gates = layer_norm(affine(deter + x, w["gates.weight"]), w["norm.weight"], w["norm.bias"])
+        gates = layer_norm(affine(deter + x, w["gates.weight"], w.get("gates.bias")), w["norm.weight"], w["norm.bias"])
         reset, candidate, update = (gates[k * DETER : (k + 1) * DETER] for k in range(3))
         out = []
         for i in range(DETER):
@@ -138,6 +139,12 @@ def test_plain_cell_is_the_usual_gru():
         return out
 
     assert_same(cell, expected)
+
+
+def test_the_plain_cell_turns_its_state_and_does_not_stretch_it():
+    """All gates together begin orthogonal: no state grows on its way through them."""
+    weight = PlainCell(Layers("none", "elu"), DETER, STOCH, ACTION, HIDDEN).gru.weight_hh
+    torch.testing.assert_close(weight.T @ weight, torch.eye(DETER))
 
 
 @pytest.mark.parametrize("kind", ["block", "norm"])

@@ -36,6 +36,8 @@ class WorldConfig:
     """Least deviation of Gaussian latents."""
     cell: Literal["block", "norm", "plain"] = "block"
     """The recurrent cell: block-diagonal GRU, GRU with layer norm, or plain GRU."""
+    gate_bias: bool = False
+    """A bias of the gates before their layer norm (norm)."""
     blocks: int = 8
     """Blocks of the block-diagonal layers."""
     prior_layers: int = 2

@@ -38,6 +38,7 @@ V1: Options = COMMON | {
 
 V2: Options = COMMON | {
     "world.latent": "categorical", "world.groups": 32, "world.classes": 32, "world.unimix": 0.0,
+    "world.std": "sigmoid", "world.min_std": 0.1, "world.gate_bias": True,
     "world.cell": "norm", "world.deter": 1024, "world.hidden": 1024, "world.units": 400, "world.depth": 48,
     "world.norm": "none", "world.activation": "elu", "world.init": "glorot", "world.initial": "zeros",
     "world.prior_layers": 1, "world.posterior_layers": 1, "world.cnn": "valid",

@@ -41,6 +41,11 @@ USES = (
         "latents are categorical and have no deviation (--world.latent gaussian has)",
     ),
     Use(
+        ("world.gate_bias",),
+        lambda config: config.world.cell == "norm",
+        "gates have no layer norm (--world.cell norm has)",
+    ),
+    Use(
         ("world.blocks",),
         lambda config: config.world.cell == "block" or (config.world.cnn == "pool" and decodes(config)),
         "no layer is in blocks (--world.cell block is)",

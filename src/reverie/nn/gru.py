@@ -25,8 +25,7 @@ class PlainCell(nn.Module):
         self.tail = make.tail(hidden)
         self.gru = nn.GRUCell(hidden, deter)
         nn.init.xavier_uniform_(self.gru.weight_ih)
-        for gate in self.gru.weight_hh.chunk(3):
-            nn.init.orthogonal_(gate)
+        nn.init.orthogonal_(self.gru.weight_hh)  # all gates together
         nn.init.zeros_(self.gru.bias_ih)
         nn.init.zeros_(self.gru.bias_hh)
 
@@ -42,13 +41,16 @@ class PlainCell(nn.Module):
 
 
 class NormCell(nn.Module):
-    """A dense layer and a GRU whose gates are layer-normalised, with a late reset and a bias towards keeping."""
+    """A dense layer and a GRU whose gates are layer-normalised, with a late reset and a bias towards keeping.
 
-    def __init__(self, make: Layers, deter: int, stoch: int, action: int, hidden: int) -> None:
+    `biased` gates have a bias before the norm, besides the one after it.
+    """
+
+    def __init__(self, make: Layers, deter: int, stoch: int, action: int, hidden: int, biased: bool = False) -> None:
         super().__init__()
         self.stoch_in, self.action_in = make.shares((stoch, action), hidden)
         self.tail = make.tail(hidden)
-        self.gates = make.linear(deter + hidden, 3 * deter, bias=False)
+        self.gates = make.linear(deter + hidden, 3 * deter, bias=biased)
         self.norm = LayerNorm(3 * deter)
 
     def embed(self, action: Tensor) -> Tensor:

@@ -144,5 +144,6 @@ def make_cell(config: WorldConfig, stoch: int, action: int, make: Layers) -> Blo
         if config.deter % config.blocks:
             raise UserError(f"--world.deter {config.deter} does not divide into --world.blocks {config.blocks}")
         return BlockCell(make, config.deter, stoch, action, config.hidden, config.blocks)
-    kind = NormCell if config.cell == "norm" else PlainCell
-    return kind(make, config.deter, stoch, action, config.hidden)
+    if config.cell == "norm":
+        return NormCell(make, config.deter, stoch, action, config.hidden, config.gate_bias)
+    return PlainCell(make, config.deter, stoch, action, config.hidden)
