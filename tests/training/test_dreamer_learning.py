@@ -48,8 +48,9 @@ def test_the_default_solves_cartpole(trained, seed):
 def test_earlier_generations_learn_cartpole(trained, preset, options):
     """V1 learns through the dynamics and its straight-through actions, V2 by REINFORCE with a target critic.
 
-    Some 1,600 updates, or 2,900 of V1, are few for what makes up for itself in long runs: a target critic that is copied every 100, and
-    a continue head that is to predict gamma and at first predicts more, so that values pass all that can be had.
+    Some 1,600 updates, or 2,900 of V1, are few for what makes up for itself in long runs: a target critic that is
+    copied every 100, and a continue head that is to predict gamma and at first predicts more, so that values pass all
+    that can be had.
     """
     outcome = trained(preset, **EARLIER | options)
     assert outcome.best_return >= 300  # a random policy has 20
