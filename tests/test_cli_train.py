@@ -197,5 +197,5 @@ def test_a_run_that_reaches_its_goal_says_so(call, tmp_path):
     status, out, _ = call(*words, "--run.goal", "-1", "--logdir", str(tmp_path / "run"))
     assert status == 0
     assert re.search(
-        r"ended early, as its goal is reached. To go on: add --resume --logdir .*run --run.goal none\n", out
+        r"ended early, as its goal is reached.\nTrain it on: .*train --resume --logdir .*run --run.goal none\n", out
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import sys
@@ -16,7 +17,6 @@ from .config.errors import UserError, nearest
 from .config.options import replaced
 from .config.presets import stacked
 from .config.resolution import resolved
-from .config.whole import UNWRITABLE
 
 
 def main(words: list[str] | None = None) -> None:
@@ -31,7 +31,7 @@ def main(words: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
-        if error.errno not in UNWRITABLE:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
             raise
         fail(f"cannot write {error.filename or 'a file'}: {error.strerror}; free some space or use another --logdir")
 

@@ -81,6 +81,7 @@ def test_short_names_are_of_options_alike(word, meant):
         ("Atari-MsPacman", "atari_ms_pacman"),
         ("PongNoFrameskip-v4", "atari_pong"),
         ("MsPacmanNoFrameskip-v4", "atari_ms_pacman"),
+        ("UpNDownNoFrameskip-v4", "atari_up_n_down"),
         ("ALE/Pong-v5", "gym_ALE/Pong-v5"),
         ("CartPole-v1", "gym_CartPole-v1"),
         ("MiniGrid-Empty-5x5-v0", "minigrid_Empty-5x5-v0"),

@@ -120,6 +120,9 @@ def test_an_environment_that_would_end_the_program_is_a_break(caplog):
             except ValueError:
                 sys.exit(3)
 
+        def close(self):
+            sys.exit(4)
+
     slot = make_slot(lambda: form(Leaves(3, [1])))
     slot.reset()
     assert [slot.step(0).broken for _ in range(4)] == [False, False, False, True]

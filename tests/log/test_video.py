@@ -90,7 +90,11 @@ WRITER = "from pathlib import Path; from reverie.log.video import write_bytes\n"
 
 def test_two_processes_may_write_one_file(tmp_path):
     pair = [subprocess.Popen([sys.executable, "-c", WRITER], cwd=tmp_path) for _ in range(2)]
-    assert [process.wait(timeout=100) for process in pair] == [0, 0]
+    try:
+        assert [process.wait(timeout=100) for process in pair] == [0, 0]
+    finally:
+        for process in pair:
+            process.kill()
     assert [each.name for each in tmp_path.iterdir()] == ["a.gif"]
 
 

@@ -15,6 +15,7 @@ BLOCKS = WorldConfig(deter=32, hidden=24, groups=3, classes=4, blocks=4, units=8
 KINDS = {
     "blocks": BLOCKS,
     "norm": replace(BLOCKS, cell="norm", norm="layer", posterior_layers=2, unimix=0.0),
+    "biased": replace(BLOCKS, cell="norm", norm="none", gate_bias=True),
     "wide": replace(BLOCKS, deter=128, hidden=16, blocks=2),
     "odd": replace(BLOCKS, deter=33, hidden=19, blocks=3, groups=5, classes=3),
 }

@@ -35,7 +35,8 @@ def train(words: list[str]) -> int:
     print(f"Trained for {outcome.step:,} steps and {outcome.episodes:,} episodes in {outcome.elapsed:.0f} s.")
     if outcome.step < config.run.steps:
         goals = " ".join(f"--run.{name} none" for name in ("goal", "stop_at") if getattr(config.run, name) is not None)
-        print(f"It ended early, as its goal is reached. To go on: add --resume --logdir {logdir} {goals}")
+        print("It ended early, as its goal is reached.")
+        print(f"Train it on:     {program('reverie')} train --resume --logdir {logdir} {goals}")
     elif outcome.idle:
         print(f"Nothing was left to do of its budget of {config.run.steps:,} steps: give more with --run.steps.")
     if outcome.episodes:

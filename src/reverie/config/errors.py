@@ -13,6 +13,10 @@ class UserError(Exception):
     """Something the user can mend; the command line prints it as one line and exits with status 2."""
 
 
+class Unwritable(UserError):
+    """A file could not be written: the disk or the folder is what is to be mended."""
+
+
 def extra(name: str) -> str:
     """How to get what an extra of the package installs: beside a wheel, or in a checkout."""
     return f"pip install 'reverie[{name}]' (in a checkout: pip install -e '.[{name}]')"

@@ -135,8 +135,9 @@ def check_guard(task: str) -> None:
     """Refuse to train while the task's own module is imported: by `reverie eval`, say, or by a worker of that run."""
     module, colon, _ = task.partition(":")
     spec = getattr(sys.modules.get(module), "__spec__", None)
-    if colon and getattr(spec, "_initializing", False):
-        raise UserError(f'{module} trains whenever it is imported: let it do so under if __name__ == "__main__": alone')
+    if colon and getattr(spec, "_initializing", False):  # which Python sets while it runs a module's lines
+        place = 'under if __name__ == "__main__":, or in a function'
+        raise UserError(f"{module} trains whenever it is imported: let it do so {place}")
 
 
 def task_of(env_id: str) -> str:
@@ -144,7 +145,7 @@ def task_of(env_id: str) -> str:
     prefix, dash, rest = env_id.partition("-")
     game = rest if dash and prefix.lower() == "atari" else prefix.removesuffix("NoFrameskip")
     if game != prefix:
-        return "atari_" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", game).lower()
+        return "atari_" + re.sub(r"(?<!^)(?=[A-Z])", "_", game).lower()
     if dash and prefix == "MiniGrid":
         return f"minigrid_{rest}"
     if dash and prefix.lower() == "dmc":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,6 @@ from typing import IO
 
 from .errors import first_line
 
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
-"""The system's errors of a disk or folder that takes nothing."""
 PARTIAL = ".partial"
 """What the hidden name of a file that is being written ends in."""
 
@@ -40,17 +37,11 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object], alone: bool = 
             os.close(folder)
 
 
-def of_system(error: BaseException) -> OSError | None:
-    """The system's own error behind one, which a library may have put its own before; None where there is none."""
+def reason(error: BaseException) -> str:
+    """What is wrong with a file, in one line: the system's words, also where a library has put its own before them."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
-            return seen
+            return seen.strerror
         seen = seen.__cause__ or seen.__context__
-    return None
-
-
-def reason(error: BaseException) -> str:
-    """What is wrong with a file, in one line: the system's words, if it has any."""
-    found = of_system(error)
-    return str(found.strerror) if found else first_line(error)
+    return first_line(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -205,7 +206,7 @@ class Slot:
         if env is not None:
             try:
                 env.close()
-            except Exception as error:
+            except BREAKS as error:
                 logging.getLogger("reverie").debug(f"environment {self.index} did not close: {tell(error)}")
 
 
@@ -217,7 +218,7 @@ def episode_seed(seed: int, index: int, episode: int) -> int:
 def summary(info: dict[str, Any]) -> dict[str, float]:
     """The figures an environment reports at the end of an episode; None is one that it does not know."""
     found = {f"info['{key}']": ("success", info[key]) for key in ("is_success", "success") if key in info}
-    found |= {f"info['summary']['{key}']": (key, value) for key, value in info.get("summary", {}).items()}
+    found |= {f"info['summary']['{key}']": (key, value) for key, value in (info.get("summary") or {}).items()}
     figures: dict[str, float] = {}
     for place, (name, value) in found.items():
         if value is not None:
@@ -229,7 +230,8 @@ def _number(place: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise UserError(f"{place} is {value!r} at the end of an episode: give a number, true or false") from None
+        told = textwrap.shorten(repr(value), 80)
+        raise UserError(f"{place} is {told} at the end of an episode: give a number, true or false") from None
 
 
 def dict_space(env: gymnasium.Env) -> spaces.Dict:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..config.errors import UserError
+from ..config.errors import Unwritable
 from ..config.whole import reason
 
 RESUME = "make room, then --resume, or choose another --logdir"
@@ -18,4 +18,4 @@ def writing(path: Path, mend: str = RESUME) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot write {path}: {reason(error)}: {mend}") from error
+        raise Unwritable(f"cannot write {path}: {reason(error)}: {mend}") from error

@@ -47,7 +47,8 @@ class MlflowStore:
         mlflow = installed()
         try:
             self._client = client(mlflow, uri)
-            self._client.get_run(run_id)
+            with hastily():
+                self._client.get_run(run_id)
         except mlflow.exceptions.MlflowException as error:
             raise UserError(
                 f"no episodes of MLflow run {run_id} at {uri}: {first_line(error)}: check address and run"

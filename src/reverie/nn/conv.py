@@ -64,7 +64,7 @@ class Trunk(nn.Module):
         if min(shape[:2]) < (least := smallest(layers)):
             raise UserError(
                 f"images of {shape[0]}x{shape[1]} pixels are too small for convolutions that need {least}x{least}: "
-                "--ppo.cnn small takes smaller ones, --env.size makes them larger"
+                "--ppo.cnn auto chooses by their size, --env.size makes them larger"
             )
         with torch.no_grad():
             flat = self._maps(torch.zeros(1, *shape, dtype=torch.uint8)).numel()

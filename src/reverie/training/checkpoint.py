@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..config.errors import UserError
+from ..config.errors import Unwritable, UserError
 from ..config.whole import reason, write_whole
 
 LOG = logging.getLogger("reverie")
@@ -31,7 +31,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
         write_whole(path, lambda file: torch.save({"format": FORMAT, **_without_arrays(state)}, file))
     except (OSError, RuntimeError) as error:  # torch's writer hides a full disk behind a RuntimeError
         kept = "; the one before it is kept" if path.exists() else ""
-        raise UserError(f"cannot write {path}: {reason(error)}: make room, then --resume{kept}") from error
+        raise Unwritable(f"cannot write {path}: {reason(error)}: make room, then --resume{kept}") from error
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

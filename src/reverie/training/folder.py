@@ -7,9 +7,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..config import store
-from ..config.errors import UserError
+from ..config.errors import Unwritable, UserError
 from ..config.schema import Config
-from ..config.whole import UNWRITABLE, of_system
 from ..data.counters import Counters
 from ..envs import checks
 from ..log.sinks.jsonl import last_step
@@ -73,15 +72,9 @@ def withdrawn(config: Config, resume: bool) -> Iterator[list[Counters]]:
         folder = Path(config.logdir)
         first = all(each.step <= checks.STEPS * config.envs.count for each in counters)
         kept = any((folder / checkpoint.FOLDER).glob("*")) or any(folder.glob("nonfinite-*"))
-        if first and not (kept or resume or ranks.count() > 1 or _unwritable(error)):
+        if first and not (kept or resume or ranks.count() > 1 or isinstance(error, Unwritable)):
             with suppress(OSError):
                 for each in [path for name in BEGUN for path in folder.glob(name)]:
                     each.unlink()
                 (folder / checkpoint.FOLDER).rmdir()
         raise
-
-
-def _unwritable(error: UserError) -> bool:
-    """Whether the disk, and not the run, is what is to be mended."""
-    found = of_system(error)
-    return found is not None and found.errno in UNWRITABLE

@@ -79,11 +79,13 @@ class MlflowSink:
         if videos and time.monotonic() - self._away >= AWAY:
             self._send_videos(step, videos)
 
-    def _send(self) -> None:
+    def _send(self) -> bool:
+        """Send what waits; whether the server has all of it."""
         with self._forgiving("metrics are kept and sent later"):
             while self._pending:
                 self._client.log_batch(self.run_id, metrics=self._pending[:BATCH])
                 del self._pending[:BATCH]
+        return not self._pending
 
     def _send_videos(self, step: int, videos: dict[str, np.ndarray]) -> None:
         with tempfile.TemporaryDirectory() as folder, self._forgiving("videos of this step are not sent"):
@@ -106,8 +108,8 @@ class MlflowSink:
         if not self._open:
             return
         self._open = False
-        self._send()
-        self._ended()
+        if self._send():
+            self._ended()
 
     def _ended(self) -> None:
         with self._forgiving("the run is not marked as finished"):
