@@ -27,9 +27,9 @@ class Interrupt:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.raised and number == signal.SIGINT:
             os._exit(130)
-        if not self.raised:
+        first, self.raised = not self.raised, True  # before a word is said: the next signal may come meanwhile
+        if first:
             log.warning("stopping: finishing this round, then saving (Ctrl-C again leaves at once)")
-        self.raised = True
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
