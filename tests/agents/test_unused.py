@@ -23,6 +23,7 @@ CASES = [
     ("dreamer_v1", {}, {"world.unimix": 0.5}),
     ("dreamer_v3", {}, {"world.std": "sigmoid"}),
     ("dreamer_v3", {}, {"world.min_std": 0.7}),
+    ("dreamer_v3", {}, {"world.gate_bias": True}),
     ("dreamer_v2", {}, {"world.blocks": 4}),
     ("cartpole", BARLOW, {"world.blocks": 4}),
     ("dreamer_v3", BARLOW, {"world.decoder_keys": "nothing"}),
