@@ -16,6 +16,8 @@ from ..envs.process import core_count
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Numbers of glibc's `mallopt`."""
+BORN = 2_000
+"""More objects than Python sets apart by itself when it starts: some hundreds in 3.12, none before."""
 
 
 @contextmanager
@@ -69,7 +71,7 @@ def settled() -> Iterator[None]:
     What torch and a run consist of is hundreds of thousands of objects that stay; looking through them again and again
     costs a twentieth of a small update. Where someone else has set objects apart already nothing changes.
     """
-    if gc.get_freeze_count():
+    if gc.get_freeze_count() > BORN:
         yield
         return
     gc.collect()
