@@ -1,14 +1,11 @@
-"""Dreams on a GPU: steps as updates take them, beside steps that multiply what has the same inputs together.
+"""Dreams on a GPU: by kernels of our own, beside steps that are compiled, as they are or with joined products.
 
-    python benchmarks/dreams.py [--sizes 12m 50m 200m] [--launches 16/64/8/3 16/64/8/3/lookup] [--whole]
-                                [--device cuda|cpu] [--json FILE]
+    python benchmarks/dreams.py [--sizes 12m 50m 200m] [--whole] [--parts] [--device cuda|cpu] [--json FILE]
 
-15 steps from 1,024 states, in bfloat16, compiled step by step and replayed as one CUDA graph; medians of repeats that
-take turns: as updates take them, with products joined, and with everything between two states in one kernel, launched
-in each of the ways given (rows of a program, inputs at a time, warps, loads ahead, latents looked up or multiplied).
-First all dream in float32 of the same random numbers, and what they dream is compared: on a CPU that is all that is
-done (the kernel's dreams with `TRITON_INTERPRET=1`). `--whole` times whole updates from images with these dreams, of
-the kernel's the fastest.
+15 steps from 1,024 states, in bfloat16, replayed as one CUDA graph; medians of repeats that take turns. First all dream
+in float32 of the same random numbers, and what they dream is compared: on a CPU that is all that is done (the kernels'
+dreams with `TRITON_INTERPRET=1`). `--whole` times whole updates from images with these dreams; `--parts` times each
+kernel, launched in several ways.
 """
 
 from __future__ import annotations
@@ -35,7 +32,9 @@ import reverie
 from reverie.agents.behavior import Behavior
 from reverie.agents.compiled import Dreaming, keep_compiled
 from reverie.agents.dreamer import Dreamer
+from reverie.agents.dreaming import KernelDreaming, unsuited
 from reverie.build import make_parts
+from reverie.config.errors import first_line
 from reverie.nn.graph import WARMUP
 from reverie.nn.gru import BlockCell, gated, limited
 from reverie.nn.halved import Halved
@@ -43,7 +42,7 @@ from reverie.tools.bench import Stopwatch
 from reverie.world.rssm import RSSM, State
 
 STARTS, HORIZON, TURNS = 1_024, 15, 5
-APART, JOINED = "apart", "joined"
+APART, JOINED, KERNELS = "apart", "joined", "kernels"
 Dream = Callable[[RSSM, State, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -138,81 +137,6 @@ class JoinedDreaming:
         return action, known
 
 
-class KernelDreaming:
-    """The same with all that lies between two states in one kernel (`dream_kernel`)."""
-
-    def __init__(self, rssm: RSSM, behavior: Behavior, launch: str) -> None:
-        import dream_kernel
-
-        self.kernel, self.launch = dream_kernel, dream_kernel.launch_of(launch)
-        self.module = JoinedStep(rssm, behavior)
-        self.cell, self.halved = _Advance(self.module), Halved(self.module)
-        self.step = self._step
-
-    def __call__(self, rssm: RSSM, start: State, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (H + 1, B, F) and actions (H, B, A) of dreams from a start (B,), with the weights of now."""
-        weights, first = self.halved(), start.feature.to(self.halved.kind)
-        joined = self.module.together(self.halved.kind)
-        held = self._thoughts(joined)
-        features = first.new_empty(len(draws) + 1, *first.shape)
-        features[0] = first
-        drawn = rssm.latent.pack(start.stoch).int()
-        known = F.linear(first[:, : rssm.deter], *joined.by_deter)
-        inputs, action = self.kernel.think(held, known, drawn, None, (None, draws[0]), self.launch)
-        actions, later = [action], torch.cat([draws[1:], draws[:1]])  # the last is not taken
-        for feature, after, draw, shake in zip(features, features[1:], later, noise):
-            known = self.step(weights, joined, feature, after, inputs)
-            inputs, action = self.kernel.think(held, known, drawn, after[:, rssm.deter :], (shake, draw), self.launch)
-            actions.append(action)
-        return features, torch.stack(actions[:-1])
-
-    def _step(self, weights: dict[str, Tensor], joined: Together, *inputs: Tensor) -> Tensor:
-        """The first products of the next state, which is written to its place."""
-        feature, after, features = inputs
-        deter = feature[:, : self.module.rssm.deter]
-        found: Tensor = functional_call(self.cell, _below(weights, "rssm."), (deter, features)).to(feature.dtype)
-        after[:, : self.module.rssm.deter].copy_(found)
-        return F.linear(found, *joined.by_deter)
-
-    def _thoughts(self, joined: Together) -> Any:
-        module, kind = self.module, self.halved.kind
-        further = [*module.prior_net[3:], *module.body[3:]]
-        linear, norms = further[::3], further[1::3]
-        rssm, last, embed, norm = module.rssm, module.actor[1], module.cell.action_in[0], module.cell.action_in[1]
-        return self.kernel.Thoughts(
-            torch.stack([each.weight for each in linear]).to(kind),
-            torch.stack([each.bias for each in linear]).to(kind),
-            torch.stack([each.weight for each in norms]),
-            joined.scales,
-            (rssm.prior_out.weight.to(kind), rssm.prior_out.bias.to(kind)),
-            joined.by_stoch,
-            joined.by_stoch[0].T.contiguous(),
-            (last.weight.to(kind), last.bias.to(kind)),
-            (embed.weight.T.to(kind).contiguous(), embed.bias.to(kind), norm.weight),
-            len(module.prior_net[3:]) // 3,
-            rssm.latent.groups,
-            (rssm.latent.unimix, module.policy.unimix),
-            module.eps,
-        )
-
-
-class _Advance(nn.Module):
-    """The cell of a joined step, as a module of its own."""
-
-    def __init__(self, module: JoinedStep) -> None:
-        super().__init__()
-        self.cell, self.advance = module.cell, module.advance
-
-    def forward(self, deter: Tensor, inputs: Tensor) -> Tensor:
-        """The next state."""
-        return self.advance(deter, inputs)
-
-
-def _below(weights: dict[str, Tensor], start: str) -> dict[str, Tensor]:
-    """The weights whose names begin so, without that."""
-    return {name.removeprefix(start): weight for name, weight in weights.items() if name.startswith(f"{start}cell.")}
-
-
 def agent_of(size: str, device: str, folder: str) -> Any:
     """An agent of a published size for Atari's 18 actions."""
     config = reverie.configure(
@@ -224,7 +148,7 @@ def agent_of(size: str, device: str, folder: str) -> Any:
     return parts.agent
 
 
-def figures(size: str, device: str, launches: list[str]) -> dict[str, float]:
+def figures(size: str, device: str) -> dict[str, float]:
     """How far all sides are apart, and on a GPU what they take."""
     with tempfile.TemporaryDirectory() as folder:
         agent = agent_of(size, device, folder)
@@ -239,12 +163,13 @@ def figures(size: str, device: str, launches: list[str]) -> dict[str, float]:
     inputs = start, behavior.policy.noise(shape, numbers), rssm.latent.noise(shape, numbers)
     names = [APART, JOINED]
     if device == "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
-        names += launches
-    sides = {name: side_of(name, rssm, behavior) for name in names}
+        names += [KERNELS] if not unsuited(rssm, behavior, True) else []
+    sides = {name: side_of(name, rssm, behavior, device) for name in names}
     found = {}
-    with torch.no_grad():
-        (features, actions), *others = (dream(rssm, *inputs) for dream in sides.values())
-        for name, (theirs, also) in zip(list(sides)[1:], others):
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, device == "cuda"):
+        features, actions = sides[APART](rssm, *inputs)
+        for name in names[1:]:
+            theirs, also = sides[name](rssm, *inputs)
             same = (actions == also).all(-1).all(0) & ((features - theirs).abs().amax((0, 2)) < 0.5)
             found[f"{name}: same draws"] = same.float().mean().item()  # rounding sends some draws to another class
             found[f"{name}: apart by"] = (features - theirs)[:, same].abs().max().item()
@@ -253,11 +178,11 @@ def figures(size: str, device: str, launches: list[str]) -> dict[str, float]:
     return found
 
 
-def side_of(name: str, rssm: RSSM, behavior: Behavior) -> Any:
-    """What dreams in the way of that name, which is how a kernel is launched or one of the two without."""
-    if name == APART:
-        return Dreaming(rssm, behavior)
-    return JoinedDreaming(rssm, behavior) if name == JOINED else KernelDreaming(rssm, behavior, name)
+def side_of(name: str, rssm: RSSM, behavior: Behavior, device: str) -> Any:
+    """What dreams in the way of that name."""
+    if name == KERNELS:
+        return KernelDreaming(rssm, behavior, torch.bfloat16 if device == "cuda" else torch.float32)
+    return Dreaming(rssm, behavior) if name == APART else JoinedDreaming(rssm, behavior)
 
 
 def whole(size: str, names: list[str]) -> dict[str, float]:
@@ -272,8 +197,9 @@ def whole(size: str, names: list[str]) -> dict[str, float]:
             parts.close()
             agent = parts.agent
             assert isinstance(agent, Dreamer)
-            dream = agent.behavior.dreamt = side_of(name, agent.world.rssm, agent.behavior)
-            dream.step = torch.compile(dream.step, dynamic=False)
+            dream = agent.behavior.dreamt = side_of(name, agent.world.rssm, agent.behavior, "cuda")
+            if name != KERNELS:
+                dream.step = torch.compile(dream.step, dynamic=False)
             calls[name] = update_of(config, parts, Path(folder))
         watch = Stopwatch(torch.device("cuda"), 1, 1.0)
         for call in calls.values():
@@ -289,28 +215,117 @@ def _dreamt(dream: Dream, rssm: RSSM, inputs: tuple[State, Tensor, Tensor]) -> T
 
 def timed(sides: dict[str, Any], dreamt: Callable[[Dream], Tensor]) -> dict[str, float]:
     """Milliseconds of a dream on each side."""
-    for dream in sides.values():
-        dream.step = torch.compile(dream.step, dynamic=False)
+    for name, dream in sides.items():
+        if name != KERNELS:
+            dream.step = torch.compile(dream.step, dynamic=False)
     turns = [{name: milliseconds(partial(dreamt, dream)) for name, dream in sides.items()} for _ in range(TURNS)]
     return {f"{name}, ms": median(turn[name] for turn in turns) for name in sides}
+
+
+def parts_of(size: str) -> dict[str, float]:
+    """Microseconds of what a step of a dream is made of, launched in several ways."""
+    from reverie.agents import dream_kernels
+    from reverie.nn import gru_kernels
+
+    with tempfile.TemporaryDirectory() as folder:
+        agent = agent_of(size, "cuda", folder)
+    rssm, behavior = agent.world.rssm, agent.behavior
+    dream = side_of(KERNELS, rssm, behavior, "cuda")
+    dream.renew()
+    deter, width = rssm.deter, len(rssm.cell.deter_in[0].weight)
+    held = torch.randn(STARTS, deter + 3 * width, device="cuda").bfloat16()
+    features = held.new_empty(STARTS, deter + rssm.latent.size)
+    drawn = torch.randint(rssm.latent.classes, (STARTS, rssm.latent.groups), device="cuda").int()
+    noise, draw = torch.rand(drawn.shape, device="cuda"), torch.rand(STARTS, device="cuda")
+    state, inputs = held[:, :deter], held[:, deter:]
+    x, sums = gru_kernels.mixed(held, dream.cell)
+    spare = x.clone()
+    plain = torch.compile(_Rounded(rssm, behavior), dynamic=False)
+    ways: dict[str, Callable[[], Any]] = {
+        "first products": lambda: F.linear(state, *dream.by_deter),
+        "cell, compiled": lambda: plain(state, inputs),
+        "activated": lambda: gru_kernels.activated(spare, sums, dream.cell),
+    }
+    known = ways["first products"]()
+    for rows, columns, chunk, warps, stages in MIXES:
+        launch = gru_kernels.Launch(rows, columns, chunk, warps, stages)
+        ways[f"mix {launch_name(launch)}"] = partial(gru_kernels.mixed, held, dream.cell, launch)
+    for rows, columns, chunk, warps, stages in GATES:
+        launch = gru_kernels.Launch(rows, columns, chunk, warps, stages)
+        ways[f"gates {launch_name(launch)}"] = partial(
+            gru_kernels.gated, held, x, dream.cell, features[:, :deter], launch
+        )
+    for numbers in [] if unsuited(rssm, behavior, True) else THINKS:
+        launch = dream_kernels.Launch(*numbers)
+        ways[f"think {launch_name(launch)}"] = partial(
+            dream_kernels.think, dream.thoughts, known, drawn, held, features[:, deter:], (noise, draw), launch
+        )
+    found = {}
+    for name, way in ways.items():
+        try:
+            with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+                found[name] = 1000 / HORIZON * milliseconds(partial(_again, way))
+        except Exception as error:  # Triton has a kind of its own for each way in which a launch does not fit
+            print(f"{size}: {name} does not run: {first_line(error)}", flush=True)
+    return found
+
+
+MIXES = [(128, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 32, 8, 4)]
+GATES = [(128, 64, 64, 8, 3), (64, 64, 64, 4, 3), (128, 128, 32, 8, 3), (64, 128, 64, 8, 3)]
+THINKS = [(16, 128, 8, 1), (16, 64, 8, 3), (32, 128, 8, 1), (16, 128, 16, 1)]
+"""Rows, columns but for the last, inputs, warps and loads ahead."""
+
+
+class _Rounded(nn.Module):
+    """The cell as compiled dreams take it, with what it writes."""
+
+    def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
+        super().__init__()
+        self.step = JoinedStep(rssm, behavior)
+        self.halved = {name: weight.to(torch.bfloat16) for name, weight in self.step.cell.named_parameters()}
+        kept = {f"tail.{name}": weight for name, weight in self.step.cell.tail.named_parameters()}
+        self.halved |= kept
+
+    def forward(self, state: Tensor, inputs: Tensor) -> Tensor:
+        """The next state."""
+        cell = self.step.cell
+        blocks = state.unflatten(-1, (cell.blocks, -1))
+        shared = inputs.unsqueeze(1).expand(-1, cell.blocks, -1)
+        joined = torch.cat([blocks, shared], -1)
+        x = functional_call(cell.mix, {"weight": self.halved["mix.weight"], "bias": self.halved["mix.bias"]}, (joined,))
+        x = cell.tail(x.flatten(1)).reshape(blocks.shape)
+        gates = {"weight": self.halved["gates.weight"], "bias": self.halved["gates.bias"]}
+        return gated(blocks, functional_call(cell.gates, gates, (x,)).float()).flatten(1).to(state.dtype)
+
+
+def _again(way: Callable[[], Any]) -> Any:
+    for _ in range(HORIZON):
+        kept = way()
+    return kept
+
+
+def launch_name(launch: Any) -> str:
+    """The numbers of a launch."""
+    return "/".join(str(number) for number in vars(launch).values())
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=["12m", "50m", "200m"], help="published sizes")
-    parser.add_argument("--launches", nargs="+", default=["16/64/8/3", "16/64/8/3/lookup"], help="of the kernel")
     parser.add_argument("--whole", action="store_true", help="whole updates, too")
+    parser.add_argument("--parts", action="store_true", help="each kernel, too")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", type=Path, help="where to leave the figures, each size as soon as it is known")
     words = parser.parse_args()
     keep_compiled()
     told: dict[str, Any] = {"torch": torch.__version__}
     for size in words.sizes:
-        told[size] = figures(size, words.device, words.launches)
+        told[size] = figures(size, words.device)
+        if words.parts and words.device == "cuda":
+            told[size] |= parts_of(size)
         if words.whole and words.device == "cuda":
-            best = min(words.launches, key=lambda name: told[size][f"{name}, ms"])
-            told[size] |= whole(size, [APART, JOINED, best])
+            told[size] |= whole(size, [name for name in (APART, JOINED, KERNELS) if f"{name}, ms" in told[size]])
         print(f"{size:5} " + ", ".join(f"{name} {value:.4g}" for name, value in told[size].items()), flush=True)
         if words.json:
             words.json.write_text(json.dumps(told, indent=1))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,8 +81,14 @@ def measured(size: str, words: argparse.Namespace, folder: str) -> dict[str, obj
     for each in kernels:
         spent[each.name] += each.length / 1000 / words.updates
     last = kernels[-(len(kernels) // words.updates) :]
-    top = dict(sorted(spent.items(), key=lambda item: -item[1])[: words.top])
-    return {"ms": timing.milliseconds, "rate": timing.rate, "stretches": stretches(last), "kernels": top}
+    starts = Counter(each.name for each in kernels)
+    top = sorted(spent.items(), key=lambda item: -item[1])[: words.top]
+    named = {f"{starts[name] / words.updates:4.0f} x {name}": time for name, time in top}
+    busy: defaultdict[str, float] = defaultdict(float)
+    for each in last:
+        busy[f"stream {each.stream}"] += each.length / 1000
+    figures = {"ms": timing.milliseconds, "rate": timing.rate, "stretches": stretches(last)}
+    return figures | {"streams": dict(busy), "kernels": named}
 
 
 def main() -> None:
@@ -104,7 +110,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             found = told[size] = measured(size, words, folder)
         print(f"{size}: {found['rate']:.1f} updates/s, {found['ms']:.2f} ms")
-        for title in ("stretches", "kernels"):
+        for title in ("stretches", "streams", "kernels"):
             for name, spent in found[title].items():  # type: ignore[attr-defined]
                 print(f"  {spent:8.3f} ms  {name[:110]}")
         if words.json:

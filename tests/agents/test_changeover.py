@@ -18,7 +18,7 @@ from reverie.training.opening import layout_of_rows
 
 VECTOR = spaces.Dict({"vector": spaces.Box(-np.inf, np.inf, (3,), np.float32)})
 IMAGES = spaces.Dict({"image": spaces.Box(0, 255, (64, 64, 3), np.uint8)})
-NAMES = {"encoded", "predicted", "shares", "all_steps", "step", "model/optimizer"}
+NAMES = {"encoded", "reconstructed", "predicted", "shares", "all_steps", "step", "model/optimizer"}
 NAMES |= {f"task/{name}" for name in ("foresee", "returned", "judged", "replay_loss", "dream")}
 
 
@@ -126,7 +126,7 @@ def test_what_others_do_not_compile_the_agent_does(caplog):
     agent.learn_replay(rows)
     assert compiled_ones(agent) == NAMES and crew.closed
     (line,) = lines(caplog)
-    assert line == "updates wait while 10 functions are compiled: the process has ended"
+    assert line == "updates wait while 11 functions are compiled: the process has ended"
     assert agent.changeover is None
 
 
@@ -166,7 +166,7 @@ def test_an_agent_learns_on_without_the_processes_it_had(how, caplog):
         agent.learn_replay(rows)
     reason = {"fails": "No such file", "closed": "were ended"}[how]
     (line,) = lines(caplog)
-    assert line.startswith("updates wait while 11 functions are compiled: ") and reason in line
+    assert line.startswith("updates wait while 12 functions are compiled: ") and reason in line
     assert compiled_ones(agent) == NAMES and agent.changeover is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from ..world.model import WorldModel
 from ..world.rssm import RSSM, State
 from ..world.scan import Scan
 from .behavior import Behavior
+from .dreaming import KernelDreaming, unsuited
 
 LOG = logging.getLogger("reverie")
 
@@ -33,8 +34,8 @@ BACKEND = "inductor"
 
 
 COSTS = {
-    "predicted": 12, "encoded": 6, "judged": 5, "replay_loss": 4, "all_steps": 4, "step": 4, "dream": 3, "advance": 3,
-    "foresee": 2, "studied": 2,
+    "reconstructed": 8, "encoded": 6, "judged": 5, "predicted": 4, "replay_loss": 4, "all_steps": 4, "step": 4,
+    "dream": 3, "advance": 3, "foresee": 2, "studied": 2,
 }  # fmt: skip
 """How long functions take to be compiled, beside others, which count as 1."""
 
@@ -52,18 +53,22 @@ class Region:
     owner: Any
     attribute: str
     cost: int
+    kernels: Callable[..., Any] | None = None
+    """What takes its place instead, if there is such a thing: kernels that Triton compiles."""
 
     def compile(self) -> None:
-        """Let it be compiled when it is called next, or be taken from torch's cache on disk."""
+        """Let it be compiled when it is called next, or be taken from a cache on disk."""
         plain = getattr(self.owner, self.attribute)
-        setattr(self.owner, self.attribute, torch.compile(plain, backend=BACKEND, dynamic=False))
+        setattr(self.owner, self.attribute, self.kernels or torch.compile(plain, backend=BACKEND, dynamic=False))
 
 
 Regions = dict[str, Region]
 """By name, which is the same for all agents of a configuration."""
 
 
-def hasten(world: WorldModel, behaviors: Mapping[str, Behavior], steppers: Mapping[str, Stepper]) -> Regions:
+def hasten(
+    world: WorldModel, behaviors: Mapping[str, Behavior], steppers: Mapping[str, Stepper], half: bool
+) -> Regions:
     """Give parts the forms that compile well, and find the functions that an update spends its time in: still plain."""
     keep_compiled()
     if not isinstance(world.rssm.scan, Scan):
@@ -75,7 +80,7 @@ def hasten(world: WorldModel, behaviors: Mapping[str, Behavior], steppers: Mappi
             device = next(module.parameters()).device
             module.fused = all(fusible(tail, device) for tail in module.tails)
     found: Regions = {}
-    _find(found, "", world, "encoded", "predicted")
+    _find(found, "", world, "encoded", *(["reconstructed"] if world.decoder is not None else []), "predicted")
     _find(found, "", world.rssm, "shares")
     _find(found, "", world.rssm.scan, "all_steps", "step")
     for name, behavior in behaviors.items():
@@ -83,13 +88,24 @@ def hasten(world: WorldModel, behaviors: Mapping[str, Behavior], steppers: Mappi
         if behavior.through_dynamics:
             _find(found, f"{name}/", behavior, "advance")
         else:
-            behavior.dreamt = Dreaming(world.rssm, behavior)  # type: ignore[method-assign]
-            found[f"{name}/dream"] = Region(behavior.dreamt, "step", COSTS["dream"])
+            found[f"{name}/dream"] = _dreams(world.rssm, behavior, half)
     for name, stepper in steppers.items():
         found[f"{name}/optimizer"] = Region(stepper, "descend", 1)
     if isinstance(world.rssm.scan, PersistentScan):
         found.pop("step").compile()  # for reports alone: updates have a kernel
     return found
+
+
+def _dreams(rssm: RSSM, behavior: Behavior, half: bool) -> Region:
+    """What is compiled of dreams, or the kernels that take their place."""
+    behavior.dreamt = plain = Dreaming(rssm, behavior)  # type: ignore[method-assign]
+    device = rssm.prior_out.weight.device
+    if device.type != "cuda" or not has_triton():
+        return Region(plain, "step", COSTS["dream"])
+    if reason := unsuited(rssm, behavior, half):
+        LOG.info("dreams are compiled step by step and have no kernels of their own: %s", reason)
+        return Region(plain, "step", COSTS["dream"])
+    return Region(behavior, "dreamt", COSTS["dream"], KernelDreaming(rssm, behavior))
 
 
 def _find(found: Regions, prefix: str, owner: Any, *names: str) -> None:

@@ -70,7 +70,7 @@ class Dreamer(Filterer):
         if fast in ("compile", "shared"):
             if fast == "compile" and self.device.type == "cuda":
                 persist(self.world.rssm, self.replay.batch // ranks.count(), self.in_half)
-            self.regions = hasten(self.world, self.policies, self.steppers)
+            self.regions = hasten(self.world, self.policies, self.steppers, self.in_half)
             if run.compilers:
                 self.changeover = Changeover(self.regions, self.device)
             else:

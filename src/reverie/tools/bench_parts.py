@@ -99,7 +99,9 @@ class Anatomy:
     def predictions(self) -> dict[str, Tensor]:
         """The losses of decoder, heads and latents."""
         with self.precision():
-            return self.world.predicted(self.state, self.posterior, self.window.rows)[0]
+            rows = self.window.rows
+            losses = self.world.reconstructed(self.state, rows) if self.world.decoder is not None else {}
+            return losses | self.world.predicted(self.state, self.posterior, rows)[0]
 
     def imagination(self) -> tuple[Tensor, Tensor]:
         """The features and actions of a dream from every state."""

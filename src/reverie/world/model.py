@@ -122,7 +122,9 @@ class WorldModel(nn.Module):
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The weighted losses (B, T) of all that is predicted from the states of a window, and metrics."""
         state, posterior, embed = seen
-        losses, metrics = self.predicted(state, posterior, window.rows)
+        losses = self.reconstructed(state, window.rows) if self.decoder is not None else {}
+        more, metrics = self.predicted(state, posterior, window.rows)
+        losses |= more
         if self.contrast is not None:
             losses |= self.contrast.losses(state, embed, window.rows)
         if self.previous is not None:
@@ -136,14 +138,14 @@ class WorldModel(nn.Module):
         return self.encoder(rows)
 
     def predicted(self, state: State, posterior: Tensor, rows: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The weighted losses (B, T) of all predictions from states, the next latent's among them, and metrics.
+        """The weighted losses (B, T) of rewards, ends and latents predicted from states, and metrics.
 
         Where it is asked for, the KL of each row (B, T) is among these, before free nats and means.
         """
         config, latent = self.config, self.rssm.latent
         prior = self.rssm.prior(state.deter)
         dyn, rep = latent.kl(posterior.detach(), prior), latent.kl(posterior, prior.detach())
-        losses = self.head_losses(state, rows)
+        losses = self.paid(state, rows)
         losses["dyn"] = config.dyn_scale * beyond_free(dyn, config.free_nats, config.free_mean)
         losses["rep"] = config.rep_scale * beyond_free(rep, config.free_nats, config.free_mean)
         metrics = {
@@ -157,12 +159,18 @@ class WorldModel(nn.Module):
 
     def head_losses(self, state: State, rows: Batch) -> dict[str, Tensor]:
         """The weighted losses (B, T) of what the heads predict at states."""
+        return (self.reconstructed(state, rows) if self.decoder is not None else {}) | self.paid(state, rows)
+
+    def reconstructed(self, state: State, rows: Batch) -> dict[str, Tensor]:
+        """The weighted losses (B, T) of observations predicted from states."""
+        assert self.decoder is not None
+        found = self.decoder.losses(self._seen_by("decoder", state), rows)
+        return {f"observed_{key}" if key in NAMES else key: loss for key, loss in found.items()}
+
+    def paid(self, state: State, rows: Batch) -> dict[str, Tensor]:
+        """The weighted losses (B, T) of rewards and ends predicted from states."""
         config = self.config
-        losses: dict[str, Tensor] = {}
-        if self.decoder is not None:
-            found = self.decoder.losses(self._seen_by("decoder", state), rows)
-            losses |= {f"observed_{key}" if key in NAMES else key: loss for key, loss in found.items()}
-        losses["reward"] = config.reward_scale * self.reward_loss(self._seen_by("reward", state), rows)
+        losses = {"reward": config.reward_scale * self.reward_loss(self._seen_by("reward", state), rows)}
         if self.cont_head is not None:
             cont = (~rows["is_terminal"]).float() * (self.gamma if config.cont_discounted else 1.0)
             losses["cont"] = config.cont_scale * self.cont_head.loss(self._seen_by("cont", state).feature, cont)

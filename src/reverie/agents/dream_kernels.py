@@ -30,8 +30,7 @@ class Thoughts:
     """Of prior, state, latent and actor (4, h)."""
     prior_out: tuple[Tensor, Tensor]
     by_stoch: tuple[Tensor, Tensor]
-    turned: Tensor
-    """The weights of that, rows by inputs (Z, 2 h)."""
+    """Of latent and actor, one above the other (2 h, Z)."""
     actor_out: tuple[Tensor, Tensor]
     action_in: tuple[Tensor, Tensor, Tensor]
     """Turned weights (A, h), biases, and scales of the norm after."""
@@ -44,77 +43,69 @@ class Thoughts:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is spread: rows of a program, inputs of a product at a time, warps, and loads ahead.
-
-    What a latent adds to layers is a product with ones and zeros, or rows of weights that are looked up and added.
-    """
+    """How a kernel is spread: rows of a program, inputs of a product at a time, warps, and loads ahead."""
 
     rows: int = 16
-    inputs: int = 64
+    inputs: int = 128
     warps: int = 8
-    stages: int = 3
-    lookup: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.rows}/{self.inputs}/{self.warps}/{self.stages}{'/lookup' if self.lookup else ''}"
+    stages: int = 1
 
 
-def launch_of(words: str) -> Launch:
-    """The launch that prints so."""
-    numbers = [int(word) for word in words.split("/")[:4]]
-    return Launch(*numbers, lookup=words.endswith("lookup"))
+ROOM = 1 << 16
+"""Weights that a program holds at a time."""
 
 
 def think(
-    held: Thoughts, known: Tensor, drawn: Tensor, after: Tensor | None, noise: tuple[Tensor | None, Tensor],
-    launch: Launch | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Inputs of the next step (B, 3 h) and its actions (B, A), given first products (B, 3 h).
+    weights: Thoughts, known: Tensor, drawn: Tensor, held: Tensor, after: Tensor | None,
+    noise: tuple[Tensor | None, Tensor], launch: Launch | None = None,
+) -> Tensor:  # fmt: skip
+    """The actions (B, A) of states, given their first products (B, 3 h).
 
-    Classes drawn (B, S) are written to, as is `after` (B, Z), unless there is none: then they are what was drawn.
+    Classes drawn (B, S) are written to, as is `after` (B, Z), unless there is none: then they are what was drawn. So
+    are the inputs of the next step, the last columns of `held` (B, D + 3 h).
     """
     launch = launch or Launch()
     count, width = len(known), known.shape[1] // 3
-    actions = held.action_in[0].shape[0]
+    actions = weights.action_in[0].shape[0]
     programs = triton.cdiv(count, launch.rows)
-    inputs, scratch = torch.empty_like(known), known.new_empty(programs * launch.rows, width)
+    scratch = known.new_empty(programs * launch.rows, width)
     action = torch.empty(count, actions, device=known.device)
-    latent = held.by_stoch[0].shape[1]
+    latent = weights.by_stoch[0].shape[1]
+    chunk = min(launch.inputs, width, latent, ROOM // max(latent, 2 * width))
     shake = noise[0] if noise[0] is not None else noise[1]
-    place = after if after is not None else inputs
+    place = after if after is not None else known
     _think[(programs,)](
-        known, drawn, place, place.stride(0), shake, noise[1], inputs, scratch, action,
-        held.layers, held.biases, held.scales, held.first_scales, *held.prior_out, *held.by_stoch, held.turned,
-        *held.actor_out, *held.action_in, count, held.eps, *held.mixed,
-        WIDTH=width, LATENT=latent, GROUPS=held.groups, ACTIONS=actions,
-        PADDED=max(16, triton.next_power_of_2(actions)), PRIOR=held.prior_layers, LAYERS=len(held.layers),
-        SAMPLED=after is not None, ROWS=launch.rows, CHUNK=launch.inputs, STAGES=launch.stages, LOOKUP=launch.lookup,
-        num_warps=launch.warps,
+        known, drawn, place, place.stride(0), shake, noise[1], held, scratch, action,
+        weights.layers, weights.biases, weights.scales, weights.first_scales, *weights.prior_out, *weights.by_stoch,
+        *weights.actor_out, *weights.action_in, count, weights.eps, *weights.mixed, int(after is not None),
+        STRIDE=held.stride(0), WIDTH=width, LATENT=latent, GROUPS=weights.groups, ACTIONS=actions,
+        PADDED=max(16, triton.next_power_of_2(actions)), PRIOR=weights.prior_layers, LAYERS=len(weights.layers),
+        ROWS=launch.rows, CHUNK=chunk, STAGES=launch.stages, num_warps=launch.warps,
     )  # fmt: skip
-    return inputs, action
+    return action
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["drawing"])
 def _think(
     known: tl.tensor, drawn: tl.tensor, after: tl.tensor, after_stride: tl.tensor, noise: tl.tensor, draw: tl.tensor,
-    inputs: tl.tensor, scratch: tl.tensor, action: tl.tensor,
+    held: tl.tensor, scratch: tl.tensor, action: tl.tensor,
     layers: tl.tensor, biases: tl.tensor, scales: tl.tensor, first_scales: tl.tensor,
-    prior_w: tl.tensor, prior_b: tl.tensor, stoch_w: tl.tensor, stoch_b: tl.tensor, turned: tl.tensor,
+    prior_w: tl.tensor, prior_b: tl.tensor, stoch_w: tl.tensor, stoch_b: tl.tensor,
     actor_w: tl.tensor, actor_b: tl.tensor, embed_w: tl.tensor, embed_b: tl.tensor, embed_s: tl.tensor,
-    count: tl.tensor, eps: tl.tensor, mixed: tl.tensor, mixed_actions: tl.tensor,
-    WIDTH: tl.constexpr, LATENT: tl.constexpr, GROUPS: tl.constexpr, ACTIONS: tl.constexpr, PADDED: tl.constexpr,
-    PRIOR: tl.constexpr, LAYERS: tl.constexpr, SAMPLED: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
-    STAGES: tl.constexpr, LOOKUP: tl.constexpr,
+    count: tl.tensor, eps: tl.tensor, mixed: tl.tensor, mixed_actions: tl.tensor, drawing: tl.tensor,
+    STRIDE: tl.constexpr, WIDTH: tl.constexpr, LATENT: tl.constexpr, GROUPS: tl.constexpr, ACTIONS: tl.constexpr,
+    PADDED: tl.constexpr, PRIOR: tl.constexpr, LAYERS: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
+    STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     kind: tl.constexpr = known.dtype.element_ty
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = (row < count)[:, None]
     column, every = tl.arange(0, WIDTH), tl.arange(0, LATENT)
     mine = known + row[:, None] * (3 * WIDTH) + column[None, :]
-    theirs = inputs + row[:, None] * (3 * WIDTH) + column[None, :]
+    theirs = held + row[:, None] * STRIDE + (STRIDE - 3 * WIDTH) + column[None, :]
     own = scratch + row[:, None] * WIDTH + column[None, :]
     CLASSES: tl.constexpr = LATENT // GROUPS
-    if SAMPLED:
+    if drawing > 0:
         told = _activated(tl.load(mine, here, 0.0).to(tl.float32), first_scales + column, eps, WIDTH, kind)
         for layer in tl.static_range(PRIOR):
             _pass_on(own, told)
@@ -133,12 +124,8 @@ def _think(
         tl.debug_barrier()
     state = _activated(tl.load(mine + WIDTH, here, 0.0).to(tl.float32), first_scales + WIDTH + column, eps, WIDTH, kind)
     tl.store(theirs, state, here)
-    if LOOKUP:
-        latent = _looked_up(drawn, row, here, turned, stoch_b, WIDTH, GROUPS, CLASSES, ROWS, kind)
-        acting = _looked_up(drawn, row, here, turned + WIDTH, stoch_b + WIDTH, WIDTH, GROUPS, CLASSES, ROWS, kind)
-    else:
-        latent = _one_hot(drawn, row, here, stoch_w, stoch_b, WIDTH, LATENT, CLASSES, ROWS, CHUNK, STAGES, kind)
-        acting = _one_hot(drawn, row, here, stoch_w + WIDTH * LATENT, stoch_b + WIDTH, WIDTH, LATENT, CLASSES, ROWS, CHUNK, STAGES, kind)  # fmt: skip  # noqa: E501
+    both = _one_hot(drawn, row, here, stoch_w, stoch_b, 2 * WIDTH, LATENT, CLASSES, ROWS, CHUNK, STAGES, kind)
+    latent, acting = tl.split(tl.permute(tl.reshape(both, (ROWS, 2, WIDTH)), (0, 2, 1)))
     latent = _activated(latent, first_scales + 2 * WIDTH + column, eps, WIDTH, kind)
     tl.store(theirs + WIDTH, latent, here)
     acting = (acting + tl.load(mine + 2 * WIDTH, here, 0.0).to(tl.float32)).to(kind).to(tl.float32)
@@ -201,26 +188,12 @@ def _few(
 
 
 @triton.jit
-def _looked_up(
-    drawn: tl.tensor, row: tl.tensor, here: tl.tensor, turned: tl.tensor, bias: tl.tensor, N: tl.constexpr,
-    GROUPS: tl.constexpr, CLASSES: tl.constexpr, ROWS: tl.constexpr, kind: tl.constexpr,
-) -> Any:  # fmt: skip
-    """A linear layer of the one-hot vectors of classes: the sum of one row of turned weights for each group."""
-    column = tl.arange(0, N)
-    total = tl.zeros((ROWS, N), tl.float32)
-    for group in tl.static_range(GROUPS):
-        chosen = tl.load(drawn + row[:, None] * GROUPS + group, here, 0)
-        total += tl.load(turned + (group * CLASSES + chosen) * (2 * N) + column[None, :]).to(tl.float32)
-    return (total + tl.load(bias + column).to(tl.float32)[None, :]).to(kind).to(tl.float32)
-
-
-@triton.jit
 def _one_hot(
     drawn: tl.tensor, row: tl.tensor, here: tl.tensor, weights: tl.tensor, bias: tl.tensor, N: tl.constexpr,
     K: tl.constexpr, CLASSES: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr,
     kind: tl.constexpr,
 ) -> Any:  # fmt: skip
-    """The same by a product."""
+    """A linear layer of the one-hot vectors of classes drawn."""
     column = tl.arange(0, N)
     total = tl.zeros((ROWS, N), tl.float32)
     for k in tl.range(0, K, CHUNK, num_stages=STAGES):

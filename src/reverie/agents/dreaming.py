@@ -1,0 +1,160 @@
+"""Dreams on a GPU by kernels of our own: four to a step, where plain operations take some thirty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..nn.gru import BlockCell
+from ..nn.layers import RMSNorm
+from ..world.latent import Categorical
+from ..world.rssm import RSSM, State
+from .behavior import Behavior
+
+if TYPE_CHECKING:  # both import triton, which is not everywhere
+    from ..nn.gru_kernels import CellWeights
+    from .dream_kernels import Thoughts
+
+LEAST, WIDEST, LARGEST = 16, 256, 1024
+"""Numbers of layers and latents that a program multiplies, and has room for."""
+
+
+def unsuited(rssm: RSSM, behavior: Behavior, half: bool) -> str:
+    """Why dreams of a model are not what the kernels are made for, in a line; empty if they are."""
+    latent, cell, policy = rssm.latent, rssm.cell, behavior.policy
+    if not isinstance(cell, BlockCell) or not isinstance(latent, Categorical):
+        return "they are made for the block cell and categorical latents"
+    if [part.groups for part in policy.parts] != [1] or behavior.through_dynamics:
+        return "they are made for one choice of action, learned without gradients through dreams"
+    body = list(behavior.actor[0].children())
+    layers = [*rssm.prior_net, *body, *cell.deter_in, *cell.stoch_in, *cell.action_in, *cell.tail]
+    tails = [type(part) for part in layers if not isinstance(part, nn.Linear)]
+    if set(tails) != {RMSNorm, nn.SiLU} or len(tails) % 2 or not rssm.prior_net or not body:
+        return "they need RMS norms, SiLU, and a layer at least of prior and actor"
+    widths = {len(part.weight) for part in layers if isinstance(part, nn.Linear)}
+    powers = [*widths, latent.groups, latent.classes, rssm.deter // cell.blocks]
+    if len(widths) != 1 or any(count & (count - 1) for count in powers[:-1]):
+        return "they need one width of layers, and powers of 2"
+    if not (LEAST <= max(widths) <= WIDEST and LEAST <= latent.size <= LARGEST):
+        return f"they are made for layers of {LEAST} to {WIDEST} numbers, and latents of {LEAST} to {LARGEST}"
+    if powers[-1] % 64:
+        return "they need blocks of a multiple of 64"
+    if not math.isinf(behavior.limit):
+        return "they know no limit of the policy's outputs"
+    return "" if half else "they compute in bfloat16 (--world.precision)"
+
+
+class KernelDreaming:
+    """Does what `Dreaming` does."""
+
+    def __init__(self, rssm: RSSM, behavior: Behavior, kind: torch.dtype = torch.bfloat16) -> None:
+        self.kind, self.device = kind, rssm.prior_out.weight.device
+        self.weights = dict(rssm.named_parameters())
+        self.weights |= {f"actor.{name}": weight for name, weight in behavior.actor.named_parameters()}
+        self.same: list[tuple[Tensor, Tensor]] = []
+        self.changed: list[tuple[Tensor, Callable[[], Tensor]]] = []
+        deter = rssm.deter
+        self.by_deter = tuple(
+            self._rounded(f"prior_net.0.{part}", f"cell.deter_in.0.{part}", first)
+            for part, first in (("weight", lambda: self._first_of_actor[:, :deter]), ("bias", "actor.0.0.bias"))
+        )
+        self.thoughts = self._thoughts(rssm, behavior)
+        self.cell = self._cell(rssm)
+
+    def _thoughts(self, rssm: RSSM, behavior: Behavior) -> Thoughts:
+        from .dream_kernels import Thoughts
+
+        cell, latent, weights = rssm.cell, rssm.latent, self.weights
+        assert isinstance(cell, BlockCell) and isinstance(latent, Categorical)
+        prior = [("prior_net", i) for i in range(3, len(rssm.prior_net), 3)]
+        further = prior + [("actor.0", i) for i in range(3, len(list(behavior.actor[0].children())), 3)]
+        firsts = ["prior_net.1.weight", "cell.deter_in.1.weight", "cell.stoch_in.1.weight", "actor.0.1.weight"]
+        by_stoch = self._rounded("cell.stoch_in.0.weight", lambda: self._first_of_actor[:, rssm.deter :])
+        no_bias = torch.zeros_like(weights["actor.0.0.bias"])
+        acted = self._rounded(lambda: weights["cell.action_in.0.weight"].T)
+        return Thoughts(
+            layers=self._stacked([f"{name}.{i}.weight" for name, i in further]),
+            biases=self._stacked([f"{name}.{i}.bias" for name, i in further]),
+            scales=self._stacked([f"{name}.{i + 1}.weight" for name, i in further], torch.float32),
+            first_scales=self._stacked(firsts, torch.float32),
+            prior_out=(self._rounded("prior_out.weight"), self._rounded("prior_out.bias")),
+            by_stoch=(by_stoch, self._rounded("cell.stoch_in.0.bias", lambda: no_bias)),
+            actor_out=(self._rounded("actor.1.weight"), self._rounded("actor.1.bias")),
+            action_in=(acted, self._rounded("cell.action_in.0.bias"), weights["cell.action_in.1.weight"]),
+            prior_layers=len(prior),
+            groups=latent.groups,
+            mixed=(latent.unimix, behavior.policy.unimix),
+            eps=eps_of(cell),
+        )
+
+    def _cell(self, rssm: RSSM) -> CellWeights:
+        from ..nn.gru_kernels import CellWeights
+
+        found = {
+            name: self._rounded(f"cell.{name}") for name in ("mix.weight", "mix.bias", "gates.weight", "gates.bias")
+        }
+        scale = self.weights["cell.tail.0.weight"]
+        return CellWeights(
+            found["mix.weight"], found["mix.bias"], scale, found["gates.weight"], found["gates.bias"], eps_of(rssm.cell)
+        )
+
+    @torch.no_grad()
+    def __call__(self, rssm: RSSM, start: State, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (H + 1, B, F) and actions (H, B, A) of dreams from a start (B,), with the weights of now."""
+        from ..nn.gru_kernels import advance
+        from .dream_kernels import think
+
+        self.renew()
+        deter, width = rssm.deter, 3 * len(self.thoughts.first_scales[0])
+        first = start.feature.to(self.kind)
+        features = first.new_empty(len(draws) + 1, *first.shape)
+        features[0] = first
+        held = first.new_empty(len(first), deter + width)  # the state, and what the cell takes besides
+        held[:, :deter] = first[:, :deter]
+        drawn = rssm.latent.pack(start.stoch).int()
+        known = F.linear(held[:, :deter], *self.by_deter)
+        actions = [think(self.thoughts, known, drawn, held, None, (None, draws[0]))]
+        later = torch.cat([draws[1:], draws[:1]])  # the last action is not taken
+        for after, draw, shake in zip(features[1:], later, noise):
+            advance(held, self.cell, after)
+            known = F.linear(held[:, :deter], *self.by_deter)
+            actions.append(think(self.thoughts, known, drawn, held, after[:, deter:], (shake, draw)))
+        return features, torch.stack(actions[:-1])
+
+    @torch.no_grad()
+    def renew(self) -> None:
+        """Round weights as they are now."""
+        places, weights = zip(*self.same)
+        torch._foreach_copy_(places, weights)
+        for place, weight in self.changed:
+            place.copy_(weight())
+
+    @property
+    def _first_of_actor(self) -> Tensor:
+        return self.weights["actor.0.0.weight"]
+
+    def _stacked(self, names: list[str], kind: torch.dtype | None = None) -> Tensor:
+        return self._rounded(*names, kind=kind).unflatten(0, (len(names), -1))
+
+    def _rounded(self, *parts: str | Callable[[], Tensor], kind: torch.dtype | None = None) -> Tensor:
+        """Memory for weights one above the other, which each call rounds to it as they are then."""
+        weights = [self.weights[part] if isinstance(part, str) else part() for part in parts]
+        lengths = [len(weight) for weight in weights]
+        found = torch.empty(sum(lengths), *weights[0].shape[1:], dtype=kind or self.kind, device=self.device)
+        for place, part, weight in zip(found.split(lengths), parts, weights):
+            if isinstance(part, str):
+                self.same.append((place, weight))
+            else:
+                self.changed.append((place, part))
+        return found
+
+
+def eps_of(cell: nn.Module) -> float:
+    """What keeps the norms of a cell from dividing by 0."""
+    found: float = next(part.eps for part in cell.modules() if isinstance(part, RMSNorm))
+    return found
