@@ -12,7 +12,8 @@ import torch
 from gymnasium import spaces
 from torch.utils._triton import has_triton
 
-from reverie.agents.compiled import Dreaming, hasten
+from reverie.agents import compiled
+from reverie.agents.compiled import Dreaming, Dreamt, hasten
 from reverie.agents.dreamer import Dreamer
 from reverie.agents.dreaming import KernelDreaming, unsuited
 from reverie.config.options import replaced
@@ -57,17 +58,20 @@ def dreamt(agent, dream, count, horizon=3):
         (18, 37, {}),
         (2, 5, {"world.prior_layers": 3, "behavior.actor_layers": 1}),
         (3, 16, {"world.prior_layers": 1, "behavior.actor_layers": 4}),
+        (3, 16, {"world.prior_layers": 1, "behavior.actor_layers": 1}),
         (3, 16, {"world.unimix": 0.3, "behavior.unimix": 0.0}),
+        (spaces.Box(-2, 2, (3,)), 16, {}),
+        (spaces.Box(-1, 1, (21,)), 37, {"behavior.min_std": 0.3, "behavior.max_std": 2.0}),
     ],
 )
 def test_kernels_dream_what_plain_operations_dream(actions, count, options):
-    agent = agent_of(spaces.Discrete(actions), DEVICE, **options)
+    agent = agent_of(spaces.Discrete(actions) if isinstance(actions, int) else actions, DEVICE, **options)
     rssm, behavior = agent.world.rssm, agent.behavior
     assert not unsuited(rssm, behavior, True)
     features, taken = dreamt(agent, Dreaming(rssm, behavior), count)
     found, chosen = dreamt(agent, KernelDreaming(rssm, behavior, torch.float32), count)
     assert taken.argmax(-1).unique().numel() > 1
-    assert torch.equal(chosen, taken)
+    torch.testing.assert_close(chosen, taken, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found, features, atol=1e-5, rtol=1e-5)
 
 
@@ -85,13 +89,38 @@ def test_kernels_use_the_weights_of_the_moment():
     torch.testing.assert_close(after, expected, atol=1e-5, rtol=1e-5)
 
 
+@needs_triton
+def test_kernels_that_run_take_over():
+    agent = agent_of(device=DEVICE)
+    plain, kernels = Dreaming(agent.world.rssm, agent.behavior), KernelDreaming(agent.world.rssm, agent.behavior)
+    agent.behavior.dreamt = plain
+    Dreamt(plain, "step", 3, agent.behavior, kernels).compile()
+    assert agent.behavior.dreamt is kernels
+
+
+def test_kernels_that_do_not_run_are_told_of_and_steps_are_compiled(caplog, monkeypatch):
+    """As on a GPU whose Triton is another one."""
+    agent = agent_of()
+    plain, kernels = Dreaming(agent.world.rssm, agent.behavior), KernelDreaming(agent.world.rssm, agent.behavior)
+    agent.behavior.dreamt, step = plain, plain.step
+    monkeypatch.setattr(compiled, "BACKEND", "eager")
+    monkeypatch.setattr(KernelDreaming, "__call__", lambda *_: 1 // 0)
+    Dreamt(plain, "step", 3, agent.behavior, kernels).compile()
+    (line,) = [record.message for record in caplog.records]
+    assert line.endswith("which is slower than their own kernels: integer division or modulo by zero")
+    assert agent.behavior.dreamt is plain and plain.step != step
+    features, _ = dreamt(agent, plain, 16)
+    assert features.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("action", "options", "reason"),
     [
         (None, {"world.cell": "norm"}, "block cell"),
         (None, {"world.latent": "gaussian"}, "categorical latents"),
-        (spaces.Box(-1, 1, (2,)), {}, "one choice of action"),
         (spaces.MultiDiscrete([2, 2]), {}, "one choice of action"),
+        (spaces.Discrete(65), {}, "at most 64"),
+        (spaces.Box(-1, 1, (2,)), {"behavior.continuous": "tanh_normal"}, "bounded normals"),
         (None, {"behavior.gradient": "dynamics"}, "gradients"),
         (None, {"world.norm": "layer"}, "RMS norms"),
         (None, {"world.prior_layers": 0}, "a layer at least"),
@@ -106,6 +135,12 @@ def test_kernels_use_the_weights_of_the_moment():
 def test_what_has_no_kernels_says_why(action, options, reason):
     agent = agent_of(action, **options)
     assert reason in unsuited(agent.world.rssm, agent.behavior, True)
+
+
+def test_kernels_know_no_limit_of_outputs():
+    agent = agent_of()
+    agent.behavior.limit = 50.0
+    assert "limit" in unsuited(agent.world.rssm, agent.behavior, True)
 
 
 def test_kernels_are_for_half_precision():

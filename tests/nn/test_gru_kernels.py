@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils._triton import has_triton
 
-from reverie.nn.gru import BlockCell
+from reverie.nn.gru import BlockCell, CellWeights
 from reverie.nn.layers import Layers
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not INTERPRETED and not has_triton(), reason="th
 
 @pytest.mark.parametrize(("count", "width"), [(16, 64), (5, 64), (130, 192)])
 def test_a_step_of_the_cell_is_that_of_plain_operations(count, width):
-    from reverie.nn.gru_kernels import CellWeights, Launch, advance
+    from reverie.nn.gru_kernels import Launch, advance
 
     torch.manual_seed(0)
     deter, hidden = 4 * width, 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +53,27 @@ class Region:
     owner: Any
     attribute: str
     cost: int
-    kernels: Callable[..., Any] | None = None
-    """What takes its place instead, if there is such a thing: kernels that Triton compiles."""
 
     def compile(self) -> None:
-        """Let it be compiled when it is called next, or be taken from a cache on disk."""
+        """Let it be compiled when it is called next, or be taken from torch's cache on disk."""
         plain = getattr(self.owner, self.attribute)
-        setattr(self.owner, self.attribute, self.kernels or torch.compile(plain, backend=BACKEND, dynamic=False))
+        setattr(self.owner, self.attribute, torch.compile(plain, backend=BACKEND, dynamic=False))
+
+
+@dataclass(frozen=True)
+class Dreamt(Region):
+    """The steps of dreams, whose place kernels take; where these fail, they are compiled as others are."""
+
+    behavior: Behavior
+    kernels: KernelDreaming
+
+    def compile(self) -> None:
+        """Let kernels dream from now on, which Triton compiles or finds on disk."""
+        if reason := self.kernels.trouble():
+            LOG.warning("dreams are compiled step by step, which is slower than their own kernels: %s", reason)
+            super().compile()
+        else:
+            self.behavior.dreamt = self.kernels  # type: ignore[method-assign]
 
 
 Regions = dict[str, Region]
@@ -105,7 +119,7 @@ def _dreams(rssm: RSSM, behavior: Behavior, half: bool) -> Region:
     if reason := unsuited(rssm, behavior, half):
         LOG.info("dreams are compiled step by step and have no kernels of their own: %s", reason)
         return Region(plain, "step", COSTS["dream"])
-    return Region(behavior, "dreamt", COSTS["dream"], KernelDreaming(rssm, behavior))
+    return Dreamt(plain, "step", COSTS["dream"], behavior, KernelDreaming(rssm, behavior))
 
 
 def _find(found: Regions, prefix: str, owner: Any, *names: str) -> None:

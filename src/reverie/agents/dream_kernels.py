@@ -2,8 +2,8 @@
 
 That is the prior's layers and a draw of the latent, its share of the cell and the actor, the actor's layers, a draw of
 the action, and its share of the cell. Rows are independent, so a program takes some rows through everything, and
-weights come from the second-level cache. For categorical latents and one choice of action, RMS norms, SiLU, widths
-that are powers of 2. Imports triton; `TRITON_INTERPRET=1` plays it on a CPU.
+weights come from the second-level cache. For categorical latents, one choice of action or bounded normals, RMS norms,
+SiLU, widths that are powers of 2. Imports triton; `TRITON_INTERPRET=1` plays it on a CPU.
 """
 
 from __future__ import annotations
@@ -16,29 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Thoughts:
-    """Weights as products take them, rows by outputs, and the widths of a kernel."""
-
-    layers: Tensor
-    """Of the prior beyond its first, then of the actor (n, h, h)."""
-    biases: Tensor
-    scales: Tensor
-    """Of the norms after these (n, h)."""
-    first_scales: Tensor
-    """Of prior, state, latent and actor (4, h)."""
-    prior_out: tuple[Tensor, Tensor]
-    by_stoch: tuple[Tensor, Tensor]
-    """Of latent and actor, one above the other (2 h, Z)."""
-    actor_out: tuple[Tensor, Tensor]
-    action_in: tuple[Tensor, Tensor, Tensor]
-    """Turned weights (A, h), biases, and scales of the norm after."""
-    prior_layers: int
-    groups: int
-    mixed: tuple[float, float]
-    """The share of uniform classes in latents and in actions."""
-    eps: float
+from .dreaming import Thoughts
 
 
 @dataclass(frozen=True)
@@ -72,15 +50,16 @@ def think(
     action = torch.empty(count, actions, device=known.device)
     latent = weights.by_stoch[0].shape[1]
     chunk = min(launch.inputs, width, latent, ROOM // max(latent, 2 * width))
+    spread = weights.spread or (0.0, 0.0)
     shake = noise[0] if noise[0] is not None else noise[1]
     place = after if after is not None else known
     _think[(programs,)](
         known, drawn, place, place.stride(0), shake, noise[1], held, scratch, action,
         weights.layers, weights.biases, weights.scales, weights.first_scales, *weights.prior_out, *weights.by_stoch,
-        *weights.actor_out, *weights.action_in, count, weights.eps, *weights.mixed, int(after is not None),
+        *weights.actor_out, *weights.action_in, count, weights.eps, *weights.mixed, *spread, int(after is not None),
         STRIDE=held.stride(0), WIDTH=width, LATENT=latent, GROUPS=weights.groups, ACTIONS=actions,
         PADDED=max(16, triton.next_power_of_2(actions)), PRIOR=weights.prior_layers, LAYERS=len(weights.layers),
-        ROWS=launch.rows, CHUNK=chunk, STAGES=launch.stages, num_warps=launch.warps,
+        NORMAL=weights.spread is not None, ROWS=launch.rows, CHUNK=chunk, STAGES=launch.stages, num_warps=launch.warps,
     )  # fmt: skip
     return action
 
@@ -92,10 +71,11 @@ def _think(
     layers: tl.tensor, biases: tl.tensor, scales: tl.tensor, first_scales: tl.tensor,
     prior_w: tl.tensor, prior_b: tl.tensor, stoch_w: tl.tensor, stoch_b: tl.tensor,
     actor_w: tl.tensor, actor_b: tl.tensor, embed_w: tl.tensor, embed_b: tl.tensor, embed_s: tl.tensor,
-    count: tl.tensor, eps: tl.tensor, mixed: tl.tensor, mixed_actions: tl.tensor, drawing: tl.tensor,
+    count: tl.tensor, eps: tl.tensor, mixed: tl.tensor, mixed_actions: tl.tensor, least: tl.tensor,
+    most: tl.tensor, drawing: tl.tensor,
     STRIDE: tl.constexpr, WIDTH: tl.constexpr, LATENT: tl.constexpr, GROUPS: tl.constexpr, ACTIONS: tl.constexpr,
-    PADDED: tl.constexpr, PRIOR: tl.constexpr, LAYERS: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
-    STAGES: tl.constexpr,
+    PADDED: tl.constexpr, PRIOR: tl.constexpr, LAYERS: tl.constexpr, NORMAL: tl.constexpr, ROWS: tl.constexpr,
+    CHUNK: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     kind: tl.constexpr = known.dtype.element_ty
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -136,13 +116,25 @@ def _think(
         acting = _activated(acting, scales + layer * WIDTH + column, eps, WIDTH, kind)
     _pass_on(own, acting)
     choice = tl.arange(0, PADDED)
-    outputs = _few(scratch, row, here, actor_w, actor_b, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
-    taken = _chosen(
-        outputs, (choice < ACTIONS)[None, :], tl.load(draw + row, row < count, 0.0), mixed_actions, ACTIONS, 1
-    )
+    real = (choice < ACTIONS)[None, :]
     at = action + row[:, None] * ACTIONS + choice[None, :]
-    tl.store(at, tl.where(choice[None, :] == taken[:, None], 1.0, 0.0), here & (choice < ACTIONS)[None, :])
-    acted = tl.load(embed_w + taken[:, None] * WIDTH + column[None, :]).to(tl.float32)
+    outputs = _few(scratch, row, here, actor_w, actor_b, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
+    if NORMAL:
+        actor_w, actor_b = actor_w + ACTIONS * WIDTH, actor_b + ACTIONS
+        spread = _few(scratch, row, here, actor_w, actor_b, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
+        shake = tl.load(draw + row[:, None] * ACTIONS + choice[None, :], here & real, 0.0)
+        value = _tanh(outputs) + ((most - least) * _sigmoid(spread + 2) + least) * shake
+        tl.store(at, value, here & real)
+        value = (value / tl.maximum(tl.abs(value), 1.0)).to(kind).to(tl.float32)
+        acted = tl.zeros((ROWS, WIDTH), tl.float32)
+        for j in tl.static_range(ACTIONS):
+            part = tl.sum(tl.where(choice[None, :] == j, value, 0.0), 1)
+            acted += part[:, None] * tl.load(embed_w + j * WIDTH + column).to(tl.float32)[None, :]
+        acted = acted.to(kind).to(tl.float32)
+    else:
+        taken = _chosen(outputs, real, tl.load(draw + row, row < count, 0.0), mixed_actions, ACTIONS, 1)
+        tl.store(at, tl.where(choice[None, :] == taken[:, None], 1.0, 0.0), here & real)
+        acted = tl.load(embed_w + taken[:, None] * WIDTH + column[None, :]).to(tl.float32)
     acted = (acted + tl.load(embed_b + column).to(tl.float32)[None, :]).to(kind).to(tl.float32)
     tl.store(theirs + 2 * WIDTH, _activated(acted, embed_s + column, eps, WIDTH, kind), here)
 
@@ -225,3 +217,13 @@ def _chosen(
     limit = tl.expand_dims(share * tl.sum(prob, axis), axis)
     before = tl.where((tl.cumsum(prob, axis) < limit) & wanted, 1, 0)
     return tl.minimum(tl.sum(before, axis), CLASSES - 1)
+
+
+@triton.jit
+def _sigmoid(x: tl.tensor) -> Any:
+    return 1 / (1 + tl.exp(-x))
+
+
+@triton.jit
+def _tanh(x: tl.tensor) -> Any:
+    return 2 * _sigmoid(2 * x) - 1

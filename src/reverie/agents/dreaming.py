@@ -1,25 +1,25 @@
-"""Dreams on a GPU by kernels of our own: four to a step, where plain operations take some thirty."""
+"""Dreams on a GPU by kernels of our own: four to a step besides a product, where plain operations are some thirty."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..nn.gru import BlockCell
+from ..config.errors import first_line
+from ..nn.actions import bounded_normal
+from ..nn.gru import BlockCell, CellWeights
 from ..nn.layers import RMSNorm
 from ..world.latent import Categorical
 from ..world.rssm import RSSM, State
 from .behavior import Behavior
 
-if TYPE_CHECKING:  # both import triton, which is not everywhere
-    from ..nn.gru_kernels import CellWeights
-    from .dream_kernels import Thoughts
-
+MOST = 64
+"""Actions to choose from, or numbers of one."""
 LEAST, WIDEST, LARGEST = 16, 256, 1024
 """Numbers of layers and latents that a program multiplies, and has room for."""
 
@@ -29,8 +29,12 @@ def unsuited(rssm: RSSM, behavior: Behavior, half: bool) -> str:
     latent, cell, policy = rssm.latent, rssm.cell, behavior.policy
     if not isinstance(cell, BlockCell) or not isinstance(latent, Categorical):
         return "they are made for the block cell and categorical latents"
-    if [part.groups for part in policy.parts] != [1] or behavior.through_dynamics:
-        return "they are made for one choice of action, learned without gradients through dreams"
+    if behavior.through_dynamics:
+        return "they carry no gradients (--behavior.gradient)"
+    if [part.groups for part in policy.parts] not in ([0], [1]) or policy.parts[0].size > MOST:
+        return f"they are made for one choice of action, or for numbers, of either at most {MOST}"
+    if not policy.discrete and policy.make is not bounded_normal:
+        return "they are made for bounded normals (--behavior.continuous)"
     body = list(behavior.actor[0].children())
     layers = [*rssm.prior_net, *body, *cell.deter_in, *cell.stoch_in, *cell.action_in, *cell.tail]
     tails = [type(part) for part in layers if not isinstance(part, nn.Linear)]
@@ -49,10 +53,37 @@ def unsuited(rssm: RSSM, behavior: Behavior, half: bool) -> str:
     return "" if half else "they compute in bfloat16 (--world.precision)"
 
 
+@dataclass(frozen=True)
+class Thoughts:
+    """Weights as products take them, rows by outputs, and the widths of a kernel."""
+
+    layers: Tensor
+    """Of the prior beyond its first, then of the actor (n, h, h)."""
+    biases: Tensor
+    scales: Tensor
+    """Of the norms after these (n, h)."""
+    first_scales: Tensor
+    """Of prior, state, latent and actor (4, h)."""
+    prior_out: tuple[Tensor, Tensor]
+    by_stoch: tuple[Tensor, Tensor]
+    """Of latent and actor, one above the other (2 h, Z)."""
+    actor_out: tuple[Tensor, Tensor]
+    action_in: tuple[Tensor, Tensor, Tensor]
+    """Turned weights (A, h), biases, and scales of the norm after."""
+    prior_layers: int
+    groups: int
+    mixed: tuple[float, float]
+    """The share of uniform classes in latents and in actions."""
+    eps: float
+    spread: tuple[float, float] | None = None
+    """The least and the largest deviation of actions that are normal."""
+
+
 class KernelDreaming:
     """Does what `Dreaming` does."""
 
     def __init__(self, rssm: RSSM, behavior: Behavior, kind: torch.dtype = torch.bfloat16) -> None:
+        self.rssm, self.policy = rssm, behavior.policy
         self.kind, self.device = kind, rssm.prior_out.weight.device
         self.weights = dict(rssm.named_parameters())
         self.weights |= {f"actor.{name}": weight for name, weight in behavior.actor.named_parameters()}
@@ -67,9 +98,7 @@ class KernelDreaming:
         self.cell = self._cell(rssm)
 
     def _thoughts(self, rssm: RSSM, behavior: Behavior) -> Thoughts:
-        from .dream_kernels import Thoughts
-
-        cell, latent, weights = rssm.cell, rssm.latent, self.weights
+        cell, latent, policy, weights = rssm.cell, rssm.latent, behavior.policy, self.weights
         assert isinstance(cell, BlockCell) and isinstance(latent, Categorical)
         prior = [("prior_net", i) for i in range(3, len(rssm.prior_net), 3)]
         further = prior + [("actor.0", i) for i in range(3, len(list(behavior.actor[0].children())), 3)]
@@ -88,13 +117,12 @@ class KernelDreaming:
             action_in=(acted, self._rounded("cell.action_in.0.bias"), weights["cell.action_in.1.weight"]),
             prior_layers=len(prior),
             groups=latent.groups,
-            mixed=(latent.unimix, behavior.policy.unimix),
+            mixed=(latent.unimix, policy.unimix),
             eps=eps_of(cell),
+            spread=None if policy.discrete else (policy.limits.min, policy.limits.max),
         )
 
     def _cell(self, rssm: RSSM) -> CellWeights:
-        from ..nn.gru_kernels import CellWeights
-
         found = {
             name: self._rounded(f"cell.{name}") for name in ("mix.weight", "mix.bias", "gates.weight", "gates.bias")
         }
@@ -126,6 +154,16 @@ class KernelDreaming:
             actions.append(think(self.thoughts, known, drawn, held, after[:, deter:], (shake, draw)))
         return features, torch.stack(actions[:-1])
 
+    def trouble(self) -> str:
+        """Why the kernels do not run here, in a line; empty if they do."""
+        generator, shape = torch.Generator(self.device), (1, LEAST)
+        try:
+            draws, noise = self.policy.noise(shape, generator), self.rssm.latent.noise(shape, generator)
+            self(self.rssm, self.rssm.initial(LEAST), draws, noise)
+        except Exception as error:  # compilers fail in all kinds of ways
+            return first_line(error)
+        return ""
+
     @torch.no_grad()
     def renew(self) -> None:
         """Round weights as they are now."""
@@ -139,6 +177,8 @@ class KernelDreaming:
         return self.weights["actor.0.0.weight"]
 
     def _stacked(self, names: list[str], kind: torch.dtype | None = None) -> Tensor:
+        if not names:
+            return torch.empty(0, device=self.device)
         return self._rounded(*names, kind=kind).unflatten(0, (len(names), -1))
 
     def _rounded(self, *parts: str | Callable[[], Tensor], kind: torch.dtype | None = None) -> Tensor:

@@ -5,6 +5,8 @@ The part of the action is worked out by `embed`, for all steps of a window at on
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -96,3 +98,17 @@ def gated(state: Tensor, gates: Tensor) -> Tensor:
     reset, candidate, update = gates.chunk(3, -1)
     candidate = torch.tanh(reset.sigmoid() * candidate)
     return torch.lerp(state.to(gates.dtype), candidate, (update - 1).sigmoid())
+
+
+@dataclass(frozen=True)
+class CellWeights:
+    """What the products of a cell of blocks take, rounded as they take it, but for the scale of its norm."""
+
+    mix: Tensor
+    """(g, D / g + 3 h, D / g)"""
+    mix_bias: Tensor
+    scale: Tensor
+    gates: Tensor
+    """(g, D / g, 3 D / g)"""
+    gates_bias: Tensor
+    eps: float

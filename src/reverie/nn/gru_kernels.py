@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .gru import CellWeights
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -24,20 +26,6 @@ class Launch:
     inputs: int = 64
     warps: int = 4
     stages: int = 3
-
-
-@dataclass(frozen=True)
-class CellWeights:
-    """What the products of a cell take, rounded as they take it, but for the scale of its norm."""
-
-    mix: Tensor
-    """(g, D / g + 3 h, D / g)"""
-    mix_bias: Tensor
-    scale: Tensor
-    gates: Tensor
-    """(g, D / g, 3 D / g)"""
-    gates_bias: Tensor
-    eps: float
 
 
 MIX = Launch(128, 128, 64, 8, 3)
