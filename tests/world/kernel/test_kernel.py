@@ -13,7 +13,7 @@ from emulation.emulated import Emulated, Poisoned, require_compiler
 from emulation.phases import Phases
 from emulation.windows import CONFIGS, Window, goals_of, rssm_of, window_of
 from reverie.world.kernel.persistent import PersistentScan
-from reverie.world.kernel.program import Found, Program
+from reverie.world.kernel.program import Found, Program, times_of
 from reverie.world.kernel.shape import shape_of, unfit
 from reverie.world.rssm import RSSM, State
 from reverie.world.scan import Scan
@@ -200,3 +200,17 @@ def test_kernels_in_a_graph_do_what_they_do_outside(case):
     assert torch.equal(found["deter"], expected["deter"]) and torch.equal(found["params"], expected["params"])
     for name, value in expected.items():
         assert cosine(found[name], value) > 0.9999, name
+
+
+def test_waits_are_written_down_where_they_are_timed_and_nothing_else_changes(tmp_path):
+    require_compiler()
+    plain, steps = case_of("1m", tmp_path), 4
+    timed = Emulated(plain.program.shape, tmp_path, timed=steps)
+    found, expected = timed.forward(plain.weights, plain.window.start, *plain.window.turned()), plain.forward()
+    for name, value in expected.items():
+        assert torch.equal(found[name].nan_to_num(), value.nan_to_num()), name
+    began, ended = times_of(timed, steps).unbind(-1)
+    names = WAITS["forward"]
+    written = {name: began[1:, :, i].gt(0).all().item() for i, name in enumerate(names)}
+    assert [name for name, all_wait in written.items() if all_wait] == ["mix", "summarise", "embed"]
+    assert (ended >= began).all() and began[1:, 0].amax(-1).diff().gt(0).all()

@@ -100,5 +100,10 @@ DEVICE u32 read_acquire(const u32* counter) {
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(counter) : "memory");
   return value;
 }
+DEVICE u32 cycles() {
+  u32 value;
+  asm volatile("mov.u32 %0, %clock;" : "=r"(value));
+  return value;
+}
 DEVICE void give_up() { asm volatile("trap;"); }
 DEVICE void pause() {}

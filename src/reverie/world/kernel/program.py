@@ -28,13 +28,16 @@ def fields(name: str) -> list[str]:
     return [part.split("*")[-1].split()[-1] for part in found[1].split(";") if part.strip()]
 
 
-def definitions(shape: Shape, trapping: bool) -> list[str]:
-    """What scan.cu is compiled with; `trapping` ends the program where a thread block waits in vain."""
+def definitions(shape: Shape, trapping: bool, timed: bool = False) -> list[str]:
+    """What scan.cu is compiled with; `trapping` ends the program where a thread block waits in vain.
+
+    If `timed`, every wait writes down how it went.
+    """
     values = {
         "DETER": shape.deter, "HIDDEN": shape.hidden, "BLOCKS": shape.blocks, "GROUPS": shape.groups,
         "CLASSES": shape.classes, "UNIMIX": f"{shape.unimix:.9g}f", "TRAPPING": int(trapping),
         "COLUMNS": shape.tile, "NUM_COUNTERS": COUNTERS, "NUM_SPLIT": SPLIT, "AHEAD": shape.ahead,
-        "LASTING": shape.lasting,
+        "LASTING": shape.lasting, "TIMED": int(timed),
     }  # fmt: skip
     for name in ("forward", "reverse"):
         counts = {"SHARED": shape.shared[name], "SLOTS": shape.slots[name], "ALL_CELLS": shape.cells[name]}
@@ -45,19 +48,22 @@ def definitions(shape: Shape, trapping: bool) -> list[str]:
 class Program:
     """Both kernels, for one shape on one device."""
 
-    def __init__(self, shape: Shape, device: torch.device, trapping: bool = True) -> None:
+    def __init__(self, shape: Shape, device: torch.device, trapping: bool = True, timed: int = 0) -> None:
+        """`timed`: of how many steps each wait is to be written down."""
         self.shape, self.device = shape, device
         self.fields = {name: fields(name) for name in ("forward", "reverse")}
-        self.fault = torch.zeros(1, dtype=torch.int32, device=device)
-        """Without `trapping`: the last wait in vain, as counter + 1 and, from bit 8, step."""
-        self.compile(trapping)
+        size = LINE + (timed + 1) * shape.ctas * COUNTERS * 2 if timed else 1
+        self.fault = torch.zeros(size, dtype=torch.int32, device=device)
+        """Without `trapping`: the last wait in vain, as counter + 1 and, from bit 8, step. Behind it, from LINE on,
+        where waits are timed: cycles when each began and ended, by step + 1, thread block and counter."""
+        self.compile(trapping, timed > 0)
 
-    def compile(self, trapping: bool) -> None:
+    def compile(self, trapping: bool, timed: bool = False) -> None:
         """Make both kernels ready to start; a RuntimeError says why the device cannot run them."""
         major, minor = torch.cuda.get_device_capability(self.device)
         if major < 8:
             raise RuntimeError("it needs a GPU that multiplies in bfloat16")
-        options = [f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", *definitions(self.shape, trapping)]
+        options = [f"--gpu-architecture=sm_{major}{minor}", "--std=c++17", *definitions(self.shape, trapping, timed)]
         code = kept(SOURCE, options)
         with torch.cuda.device(self.device):
             self.module = Module(code)
@@ -142,3 +148,8 @@ class Program:
         given = {"first": first.view(torch.uint8), **dict(zip(("by_deter", "by_stoch", "by_params"), goals))}
         self.call("reverse", weights | found | grads | given, steps)
         return grads
+
+
+def times_of(program: Program, steps: int) -> Tensor:
+    """When the waits of a timed run began and ended in cycles (1 + T, CTAs, counters, 2): from step -1 on; 0: never."""
+    return program.fault[LINE:].view(steps + 1, program.shape.ctas, COUNTERS, 2)

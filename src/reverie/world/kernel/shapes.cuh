@@ -2,7 +2,7 @@
 // (of a product that a CTA works out), SLOTS_FORWARD and SLOTS_REVERSE (cells of weights that a warp has room for, see
 // stream.cuh), AHEAD (cells beyond those that are called to the cache), LASTING (cells that it is to keep) and TRAPPING
 // (whether a wait that never ends kills the program, or else is noted in `fault` and passed over) are given by whoever
-// compiles.
+// compiles, as is TIMED: whether each wait writes down when it began and when it ended, behind `fault`.
 #define PATIENCE 2000000u  // polls before a wait counts as endless: a second or two
 
 constexpr int ROWS = 16;                      // of the batch: the height of a tile of the tensor cores
@@ -90,6 +90,10 @@ DEVICE void arrive(u32* counters, int which) {
 }
 
 DEVICE void wait_for(Here& here, const u32* counters, int which, u32 target, int t) {
+#if TIMED
+  u32* times = here.fault + LINE + (((t + 1) * CTAS + here.cta) * NUM_COUNTERS + which) * 2;
+  if (here.tid == 0) times[0] = cycles();
+#endif
   if (here.tid == 0 && !here.broken) {
     u32 polls = 0;
     while (read_acquire(counters + which * LINE) < target) {
@@ -102,5 +106,8 @@ DEVICE void wait_for(Here& here, const u32* counters, int which, u32 target, int
       pause();
     }
   }
+#if TIMED
+  if (here.tid == 0) times[1] = cycles();
+#endif
   block_sync();
 }

@@ -108,6 +108,8 @@ static void call_to_cache(const void* from, u32 bytes) {
 }
 static void add_release(u32* counter) { ++*counter; ++progress; }
 static u32 read_acquire(const u32* counter) { return *counter; }
+static u32 passed = 0;
+static u32 cycles() { return ++passed; }
 static void give_up() { fail("gave up"); }
 static void pause() { yield_as(POLLING); }
 static void block_sync() {

@@ -39,15 +39,15 @@ class Emulated(Poisoned):
 
     seed = 0
 
-    def __init__(self, shape: Shape, folder: Path) -> None:
+    def __init__(self, shape: Shape, folder: Path, timed: int = 0) -> None:
         self.folder = folder
-        super().__init__(shape, torch.device("cpu"), trapping=False)
+        super().__init__(shape, torch.device("cpu"), trapping=False, timed=timed)
 
-    def compile(self, trapping: bool) -> None:
+    def compile(self, trapping: bool, timed: bool = False) -> None:
         """Make both kernels ready to start."""
-        path = self.folder / f"emulated{self.shape.deter}_{self.shape.tile}.so"
+        path = self.folder / f"emulated{self.shape.deter}_{self.shape.tile}_{int(timed)}.so"
         command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{SOURCE.parent}", "-o", str(path)]
-        subprocess.run([*command, *definitions(self.shape, trapping), str(PLAYER)], check=True)
+        subprocess.run([*command, *definitions(self.shape, trapping, timed), str(PLAYER)], check=True)
         self.library = ctypes.CDLL(str(path))
 
     def pack(self, name: str, argument: ctypes.Array) -> None:
