@@ -1,11 +1,11 @@
 """Dreams on a GPU: by kernels of our own, beside steps that are compiled, as they are or with joined products.
 
-    python benchmarks/dreams.py [--sizes 12m 50m 200m] [--whole] [--parts] [--device cuda|cpu] [--json FILE]
+    python benchmarks/dreams.py [--sizes 12m 50m 200m] [--whole] [--device cuda|cpu] [--json FILE]
 
 15 steps from 1,024 states, in bfloat16, replayed as one CUDA graph; medians of repeats that take turns. First all dream
 in float32 of the same random numbers, and what they dream is compared: on a CPU that is all that is done (the kernels'
-dreams with `TRITON_INTERPRET=1`). `--whole` times whole updates from images with these dreams; `--parts` times each
-kernel, launched in several ways.
+dreams with `TRITON_INTERPRET=1`). `--whole` times whole updates from images with these dreams. What a step is made of
+is timed by `dream_parts.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from reverie.agents.compiled import Dreaming, keep_compiled
 from reverie.agents.dreamer import Dreamer
 from reverie.agents.dreaming import KernelDreaming, unsuited
 from reverie.build import make_parts
-from reverie.config.errors import first_line
 from reverie.nn.graph import WARMUP
 from reverie.nn.gru import BlockCell, gated, limited
 from reverie.nn.halved import Halved
@@ -137,11 +136,12 @@ class JoinedDreaming:
         return action, known
 
 
-def agent_of(size: str, device: str, folder: str) -> Any:
+def agent_of(size: str, device: str, folder: str, **options: Any) -> Any:
     """An agent of a published size for Atari's 18 actions."""
     config = reverie.configure(
         "dreamer_v3", size, task="atari_pong", env__atari__all_actions=True, device=device, logdir=folder,
         envs__count=1, envs__backend="serial", run__fast="off", log__tensorboard=False, replay__capacity=10_000,
+        **options,
     )  # fmt: skip
     parts = make_parts(config)
     parts.close()
@@ -222,99 +222,11 @@ def timed(sides: dict[str, Any], dreamt: Callable[[Dream], Tensor]) -> dict[str,
     return {f"{name}, ms": median(turn[name] for turn in turns) for name in sides}
 
 
-def parts_of(size: str) -> dict[str, float]:
-    """Microseconds of what a step of a dream is made of, launched in several ways."""
-    from reverie.agents import dream_kernels
-    from reverie.nn import gru_kernels
-
-    with tempfile.TemporaryDirectory() as folder:
-        agent = agent_of(size, "cuda", folder)
-    rssm, behavior = agent.world.rssm, agent.behavior
-    dream = side_of(KERNELS, rssm, behavior, "cuda")
-    dream.renew()
-    deter, width = rssm.deter, len(rssm.cell.deter_in[0].weight)
-    held = torch.randn(STARTS, deter + 3 * width, device="cuda").bfloat16()
-    features = held.new_empty(STARTS, deter + rssm.latent.size)
-    drawn = torch.randint(rssm.latent.classes, (STARTS, rssm.latent.groups), device="cuda").int()
-    noise, draw = torch.rand(drawn.shape, device="cuda"), torch.rand(STARTS, device="cuda")
-    state, inputs = held[:, :deter], held[:, deter:]
-    x, sums = gru_kernels.mixed(held, dream.cell)
-    spare = x.clone()
-    plain = torch.compile(_Rounded(rssm, behavior), dynamic=False)
-    ways: dict[str, Callable[[], Any]] = {
-        "first products": lambda: F.linear(state, *dream.by_deter),
-        "cell, compiled": lambda: plain(state, inputs),
-        "activated": lambda: gru_kernels.activated(spare, sums, dream.cell),
-    }
-    known = ways["first products"]()
-    for rows, columns, chunk, warps, stages in MIXES:
-        launch = gru_kernels.Launch(rows, columns, chunk, warps, stages)
-        ways[f"mix {launch_name(launch)}"] = partial(gru_kernels.mixed, held, dream.cell, launch)
-    for rows, columns, chunk, warps, stages in GATES:
-        launch = gru_kernels.Launch(rows, columns, chunk, warps, stages)
-        ways[f"gates {launch_name(launch)}"] = partial(
-            gru_kernels.gated, held, x, dream.cell, features[:, :deter], launch
-        )
-    for numbers in [] if unsuited(rssm, behavior, True) else THINKS:
-        launch = dream_kernels.Launch(*numbers)
-        ways[f"think {launch_name(launch)}"] = partial(
-            dream_kernels.think, dream.thoughts, known, drawn, held, features[:, deter:], (noise, draw), launch
-        )
-    found = {}
-    for name, way in ways.items():
-        try:
-            with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-                found[name] = 1000 / HORIZON * milliseconds(partial(_again, way))
-        except Exception as error:  # Triton has a kind of its own for each way in which a launch does not fit
-            print(f"{size}: {name} does not run: {first_line(error)}", flush=True)
-    return found
-
-
-MIXES = [(128, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 32, 8, 4)]
-GATES = [(128, 64, 64, 8, 3), (64, 64, 64, 4, 3), (128, 128, 32, 8, 3), (64, 128, 64, 8, 3)]
-THINKS = [(16, 128, 8, 1), (16, 64, 8, 3), (32, 128, 8, 1), (16, 128, 16, 1)]
-"""Rows, columns but for the last, inputs, warps and loads ahead."""
-
-
-class _Rounded(nn.Module):
-    """The cell as compiled dreams take it, with what it writes."""
-
-    def __init__(self, rssm: RSSM, behavior: Behavior) -> None:
-        super().__init__()
-        self.step = JoinedStep(rssm, behavior)
-        self.halved = {name: weight.to(torch.bfloat16) for name, weight in self.step.cell.named_parameters()}
-        kept = {f"tail.{name}": weight for name, weight in self.step.cell.tail.named_parameters()}
-        self.halved |= kept
-
-    def forward(self, state: Tensor, inputs: Tensor) -> Tensor:
-        """The next state."""
-        cell = self.step.cell
-        blocks = state.unflatten(-1, (cell.blocks, -1))
-        shared = inputs.unsqueeze(1).expand(-1, cell.blocks, -1)
-        joined = torch.cat([blocks, shared], -1)
-        x = functional_call(cell.mix, {"weight": self.halved["mix.weight"], "bias": self.halved["mix.bias"]}, (joined,))
-        x = cell.tail(x.flatten(1)).reshape(blocks.shape)
-        gates = {"weight": self.halved["gates.weight"], "bias": self.halved["gates.bias"]}
-        return gated(blocks, functional_call(cell.gates, gates, (x,)).float()).flatten(1).to(state.dtype)
-
-
-def _again(way: Callable[[], Any]) -> Any:
-    for _ in range(HORIZON):
-        kept = way()
-    return kept
-
-
-def launch_name(launch: Any) -> str:
-    """The numbers of a launch."""
-    return "/".join(str(number) for number in vars(launch).values())
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=["12m", "50m", "200m"], help="published sizes")
     parser.add_argument("--whole", action="store_true", help="whole updates, too")
-    parser.add_argument("--parts", action="store_true", help="each kernel, too")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", type=Path, help="where to leave the figures, each size as soon as it is known")
     words = parser.parse_args()
@@ -322,8 +234,6 @@ def main() -> None:
     told: dict[str, Any] = {"torch": torch.__version__}
     for size in words.sizes:
         told[size] = figures(size, words.device)
-        if words.parts and words.device == "cuda":
-            told[size] |= parts_of(size)
         if words.whole and words.device == "cuda":
             told[size] |= whole(size, [name for name in (APART, JOINED, KERNELS) if f"{name}, ms" in told[size]])
         print(f"{size:5} " + ", ".join(f"{name} {value:.4g}" for name, value in told[size].items()), flush=True)
