@@ -80,7 +80,8 @@ class Step:
         if unsuited(self.rssm, self.behavior, True):
             return
         known = F.linear(self.state, *self.dream.by_deter)
-        given = self.dream.thoughts, known, self.drawn, self.held, self.stoch, self.noise
+        action = torch.empty(STARTS, self.behavior.policy.outputs, device="cuda")
+        given = self.dream.thoughts, known, self.drawn, self.held, action, self.stoch, self.noise
         for numbers in launches:
             yield f"between states {numbers}", partial(dream_kernels.think, *given, dream_kernels.Launch(*numbers))
 

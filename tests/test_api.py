@@ -146,11 +146,21 @@ def test_sinks_of_ones_own_hear_what_the_log_says(tmp_path):
     assert reverie.resume(tmp_path / "run", quiet=True, sinks=[later]).idle and later.closed
 
 
+class Watching(Listening):
+    """A sink that looks how products of float32 are taken meanwhile."""
+
+    def write(self, step, scalars, videos):
+        self.writes.append(torch.get_float32_matmul_precision())
+
+
 def test_training_leaves_torch_as_it_was(tmp_path, monkeypatch):
+    torch.set_float32_matmul_precision("highest")
+    sink = Watching()
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     before, word = torch_now(), torch.get_float32_matmul_precision()
     config = reverie.configure("cartpole_ppo", "debug", logdir=str(tmp_path / "run"), run__threads=before[0] + 1)
-    reverie.train(config, quiet=True)
+    reverie.train(config, quiet=True, sinks=[sink])
+    assert set(sink.writes) == {"high"} and word == "highest"
     assert torch_now() == before and torch.get_float32_matmul_precision() == word
     assert not torch.backends.cudnn.benchmark
 

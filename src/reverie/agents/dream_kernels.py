@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -34,20 +33,19 @@ ROOM = 1 << 16
 
 
 def think(
-    weights: Thoughts, known: Tensor, drawn: Tensor, held: Tensor, after: Tensor | None,
+    weights: Thoughts, known: Tensor, drawn: Tensor, held: Tensor, action: Tensor, after: Tensor | None,
     noise: tuple[Tensor | None, Tensor], launch: Launch | None = None,
-) -> Tensor:  # fmt: skip
-    """The actions (B, A) of states, given their first products (B, 3 h).
+) -> None:  # fmt: skip
+    """Write the actions (B, A) of states, given their first products (B, 3 h).
 
     Classes drawn (B, S) are written to, as is `after` (B, Z), unless there is none: then they are what was drawn. So
     are the inputs of the next step, the last columns of `held` (B, D + 3 h).
     """
     launch = launch or Launch()
     count, width = len(known), known.shape[1] // 3
-    actions = weights.action_in[0].shape[0]
+    actions = action.shape[1]
     programs = triton.cdiv(count, launch.rows)
     scratch = known.new_empty(programs * launch.rows, width)
-    action = torch.empty(count, actions, device=known.device)
     latent = weights.by_stoch[0].shape[1]
     chunk = min(launch.inputs, width, latent, ROOM // max(latent, 2 * width))
     spread = weights.spread or (0.0, 0.0)
@@ -61,7 +59,6 @@ def think(
         PADDED=max(16, triton.next_power_of_2(actions)), PRIOR=weights.prior_layers, LAYERS=len(weights.layers),
         NORMAL=weights.spread is not None, ROWS=launch.rows, CHUNK=chunk, STAGES=launch.stages, num_warps=launch.warps,
     )  # fmt: skip
-    return action
 
 
 @triton.jit(do_not_specialize=["drawing"])

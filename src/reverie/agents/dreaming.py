@@ -87,7 +87,7 @@ class KernelDreaming:
         self.kind, self.device = kind, rssm.prior_out.weight.device
         self.weights = dict(rssm.named_parameters())
         self.weights |= {f"actor.{name}": weight for name, weight in behavior.actor.named_parameters()}
-        self.same: list[tuple[Tensor, Tensor]] = []
+        self.same: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
         self.changed: list[tuple[Tensor, Callable[[], Tensor]]] = []
         deter = rssm.deter
         self.by_deter = tuple(
@@ -139,20 +139,21 @@ class KernelDreaming:
 
         self.renew()
         deter, width = rssm.deter, 3 * len(self.thoughts.first_scales[0])
-        first = start.feature.to(self.kind)
-        features = first.new_empty(len(draws) + 1, *first.shape)
+        first, (horizon, count) = start.feature.to(self.kind), draws.shape[:2]
+        features = first.new_empty(horizon + 1, *first.shape)
+        actions = torch.empty(horizon + 1, count, len(self.thoughts.action_in[0]), device=self.device)
         features[0] = first
-        held = first.new_empty(len(first), deter + width)  # the state, and what the cell takes besides
+        held = first.new_empty(count, deter + width)  # the state, and what the cell takes besides
         held[:, :deter] = first[:, :deter]
         drawn = rssm.latent.pack(start.stoch).int()
         known = F.linear(held[:, :deter], *self.by_deter)
-        actions = [think(self.thoughts, known, drawn, held, None, (None, draws[0]))]
-        later = torch.cat([draws[1:], draws[:1]])  # the last action is not taken
-        for after, draw, shake in zip(features[1:], later, noise):
+        think(self.thoughts, known, drawn, held, actions[0], None, (None, draws[0]))
+        for t, (after, shake) in enumerate(zip(features[1:], noise), 1):
             advance(held, self.cell, after)
             known = F.linear(held[:, :deter], *self.by_deter)
-            actions.append(think(self.thoughts, known, drawn, held, after[:, deter:], (shake, draw)))
-        return features, torch.stack(actions[:-1])
+            draw = draws[min(t, horizon - 1)]  # the last action is not taken
+            think(self.thoughts, known, drawn, held, actions[t], after[:, deter:], (shake, draw))
+        return features, actions[:-1]
 
     def trouble(self) -> str:
         """Why the kernels do not run here, in a line; empty if they do."""
@@ -167,8 +168,9 @@ class KernelDreaming:
     @torch.no_grad()
     def renew(self) -> None:
         """Round weights as they are now."""
-        places, weights = zip(*self.same)
-        torch._foreach_copy_(places, weights)
+        for pairs in self.same.values():  # of one type each, which goes in one kernel
+            places, weights = zip(*pairs)
+            torch._foreach_copy_(places, weights)
         for place, weight in self.changed:
             place.copy_(weight())
 
@@ -188,7 +190,7 @@ class KernelDreaming:
         found = torch.empty(sum(lengths), *weights[0].shape[1:], dtype=kind or self.kind, device=self.device)
         for place, part, weight in zip(found.split(lengths), parts, weights):
             if isinstance(part, str):
-                self.same.append((place, weight))
+                self.same.setdefault(place.dtype, []).append((place, weight))
             else:
                 self.changed.append((place, part))
         return found
