@@ -1,6 +1,7 @@
 """The filter over a window on a GPU: its own kernels beside plain operations, both replayed as CUDA graphs.
 
-    python benchmarks/filter.py [--sizes 12m 50m 200m] [--steps 64] [--compiled] [--json FILE]
+    python benchmarks/filter.py [--sizes 12m 50m 200m] [--steps 64] [--compiled] [--waits] [--caching 4/8 0/0]
+                                [--json FILE]
 
 Windows of 16 with random inputs, in bfloat16. Each way alone, and both with the gradients of weights, as updates need
 them; medians of repeats. Gradients are compared with those of plain operations over the first steps, before a draw
@@ -174,6 +175,11 @@ def waits(size: str, steps: int) -> dict[str, float]:
     return found
 
 
+def apart(cycles: Tensor, base: Tensor) -> Tensor:
+    """Cycles of a counter of 32 bits from a base on, or before it."""
+    return (cycles - base + 2**31) % 2**32 - 2**31
+
+
 def phases(times: Tensor, names: tuple[str, ...], spent: float) -> dict[str, float]:
     """The same of the times of one kernel that took so many microseconds."""
     began, ended = times.cpu().long().unbind(-1)  # (1 + T, CTAs, counters)
@@ -182,9 +188,8 @@ def phases(times: Tensor, names: tuple[str, ...], spent: float) -> dict[str, flo
     held: dict[str, list[float]] = {}
     for cta in range(len(order)):
         at = order[cta].ne(0).nonzero().flatten()
-        base = order[cta][at]
-        first = int(base[0])
-        base, last = (base - base[0]) % 2**32, (stop[cta][at] - first) % 2**32
+        base, last = (apart(x[cta][at], order[cta][at[0]]) for x in (order, stop))
+        last, base = last - base.min(), base - base.min()
         turn = base.argsort()
         at, base, last = at[turn], base[turn], last[turn]
         scale = spent / float(last[-1]) / steps

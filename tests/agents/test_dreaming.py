@@ -3,8 +3,12 @@
 The kernels need a GPU, or triton's interpreter: `TRITON_INTERPRET=1 pytest tests/agents/test_dreaming.py`.
 """
 
+import copy
+import math
 import os
+import pickle
 from importlib.util import find_spec
+from types import MethodType
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from gymnasium import spaces
 from torch.utils._triton import has_triton
 
 from reverie.agents import compiled
+from reverie.agents.behavior import Behavior
 from reverie.agents.compiled import Dreaming, Dreamt, hasten
 from reverie.agents.dreamer import Dreamer
 from reverie.agents.dreaming import KernelDreaming, unsuited
@@ -39,12 +44,17 @@ def agent_of(action=None, device="cpu", **options):
     return agent
 
 
+def kernels_of(agent):
+    return KernelDreaming(agent.world.rssm, agent.behavior, torch.float32)
+
+
 def dreamt(agent, dream, count, horizon=3):
     """Features and actions of dreams from made-up states."""
     rssm, policy = agent.world.rssm, agent.behavior.policy
     generator = torch.Generator(agent.device).manual_seed(0)
-    drawn = torch.randint(4, (count, 8), generator=generator, device=agent.device)
-    deter = torch.randn(count, 512, generator=generator, device=agent.device).tanh()
+    groups, classes = rssm.latent.groups, rssm.latent.classes
+    drawn = torch.randint(classes, (count, groups), generator=generator, device=agent.device)
+    deter = torch.randn(count, rssm.deter, generator=generator, device=agent.device).tanh()
     draws, noise = policy.noise((horizon, count), generator), rssm.latent.noise((horizon, count), generator)
     with torch.no_grad():
         return dream(rssm, type(rssm.initial(1))(deter, rssm.latent.unpack(drawn)), draws, noise)
@@ -60,6 +70,9 @@ def dreamt(agent, dream, count, horizon=3):
         (3, 16, {"world.prior_layers": 1, "behavior.actor_layers": 4}),
         (3, 16, {"world.prior_layers": 1, "behavior.actor_layers": 1}),
         (3, 16, {"world.unimix": 0.3, "behavior.unimix": 0.0}),
+        (3, 16, {"world.hidden": 16, "behavior.units": 16}),
+        (3, 5, {"world.hidden": 32, "behavior.units": 32, "world.deter": 1536}),
+        (3, 5, {"world.hidden": 128, "behavior.units": 128, "world.groups": 32, "world.classes": 32}),
         (spaces.Box(-2, 2, (3,)), 16, {}),
         (spaces.Box(-1, 1, (21,)), 37, {"behavior.min_std": 0.3, "behavior.max_std": 2.0}),
     ],
@@ -69,16 +82,39 @@ def test_kernels_dream_what_plain_operations_dream(actions, count, options):
     rssm, behavior = agent.world.rssm, agent.behavior
     assert not unsuited(rssm, behavior, True)
     features, taken = dreamt(agent, Dreaming(rssm, behavior), count)
-    found, chosen = dreamt(agent, KernelDreaming(rssm, behavior, torch.float32), count)
+    found, chosen = dreamt(agent, kernels_of(agent), count)
     assert taken.argmax(-1).unique().numel() > 1
     torch.testing.assert_close(chosen, taken, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found, features, atol=1e-5, rtol=1e-5)
 
 
 @needs_triton
+@pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-1, 1, (2,))])
+def test_kernels_limit_the_outputs_of_a_policy_that_is_limited(action):
+    agent = agent_of(action, DEVICE, **{"behavior.gradient": "reinforce", "behavior.unimix": 0.0})
+    with torch.no_grad():
+        agent.behavior.actor[-1].bias.fill_(-9.0)[0] = 9.0
+    free, limited = [], []
+    for limit, found in ((math.inf, free), (0.3, limited)):
+        agent.behavior.limit = limit
+        for kind in (Dreaming(agent.world.rssm, agent.behavior), kernels_of(agent)):
+            found.append(dreamt(agent, kind, 16)[1])
+    torch.testing.assert_close(limited[1], limited[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(free[1], free[0], atol=1e-5, rtol=1e-5)
+    assert not torch.allclose(limited[0], free[0])
+
+
+def test_a_copy_of_a_behaviour_dreams_by_itself():
+    behavior = agent_of().behavior
+    behavior.dreamt = KernelDreaming(agent_of().world.rssm, behavior)
+    for copied in (copy.deepcopy(behavior), pickle.loads(pickle.dumps(behavior))):
+        assert copied is not behavior and copied.dreamt == MethodType(Behavior.dreamt, copied)
+
+
+@needs_triton
 def test_kernels_use_the_weights_of_the_moment():
     agent = agent_of(device=DEVICE)
-    dream = KernelDreaming(agent.world.rssm, agent.behavior, torch.float32)
+    dream = kernels_of(agent)
     before, _ = dreamt(agent, dream, 16)
     with torch.no_grad():
         for weight in agent.parameters():
@@ -90,8 +126,9 @@ def test_kernels_use_the_weights_of_the_moment():
 
 
 @needs_triton
-def test_kernels_that_run_take_over():
-    agent = agent_of(device=DEVICE)
+@pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-1, 1, (2,))])
+def test_kernels_that_run_take_over(action):
+    agent = agent_of(action, DEVICE)
     plain, kernels = Dreaming(agent.world.rssm, agent.behavior), KernelDreaming(agent.world.rssm, agent.behavior)
     agent.behavior.dreamt = plain
     Dreamt(plain, "step", 3, agent.behavior, kernels).compile()
@@ -126,6 +163,7 @@ def test_kernels_that_do_not_run_are_told_of_and_steps_are_compiled(caplog, monk
         (None, {"world.prior_layers": 0}, "a layer at least"),
         (None, {"world.hidden": 128}, "one width"),
         (None, {"world.hidden": 512, "behavior.units": 512}, "16 to 256"),
+        (None, {"world.hidden": 8, "behavior.units": 8}, "16 to 256"),
         (None, {"world.classes": 256}, "16 to 1024"),
         (None, {"world.groups": 2}, "16 to 1024"),
         (None, {"world.groups": 6}, "powers of 2"),
@@ -135,12 +173,6 @@ def test_kernels_that_do_not_run_are_told_of_and_steps_are_compiled(caplog, monk
 def test_what_has_no_kernels_says_why(action, options, reason):
     agent = agent_of(action, **options)
     assert reason in unsuited(agent.world.rssm, agent.behavior, True)
-
-
-def test_kernels_know_no_limit_of_outputs():
-    agent = agent_of()
-    agent.behavior.limit = 50.0
-    assert "limit" in unsuited(agent.world.rssm, agent.behavior, True)
 
 
 def test_kernels_are_for_half_precision():

@@ -8,6 +8,8 @@ import torch
 from gymnasium import spaces
 
 import reverie
+from reverie.agents.clipped import OUTPUT_LIMIT
+from reverie.agents.dreamer import Dreamer
 from reverie.agents.latent_ppo import DreamPPO, LatentPPO
 from reverie.config.options import replaced
 from reverie.config.presets import stacked
@@ -244,6 +246,13 @@ def test_dreams_that_may_have_ended_weigh_less():
     batch = agent._dreamt(start)
     weight = batch["weight"].reshape(4, 5)
     assert (weight[1:] < weight[:-1]).all() and batch["feature"].shape == (20, agent.world.features)
+
+
+def test_outputs_are_limited_before_anything_is_made_for_the_policy(monkeypatch):
+    seen = []
+    monkeypatch.setattr(Dreamer, "_quicken", lambda agent, run: seen.append(agent.behavior.limit))
+    agent_of(DreamPPO)
+    assert seen == [OUTPUT_LIMIT]
 
 
 @pytest.mark.parametrize("policy", ["on_policy_ppo", "imagined_ppo"])

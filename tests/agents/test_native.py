@@ -102,6 +102,26 @@ def test_dreams_of_several_threads_are_those_of_one():
         assert one.equal(two)
 
 
+@pytest.mark.parametrize("action", ["discrete", "continuous"])
+def test_dreams_keep_to_the_limit_of_outputs(action):
+    plain, fast = (agent_of("dreamer_v3", action, how) for how in ("off", "native"))
+    for agent in (plain, fast):
+        agent.behavior.limit = 0.3
+    fast.learn_replay(rows_of(fast, action))  # programs are made for it
+    torch.nn.init.normal_(plain.behavior.actor[-1].weight)
+    fast.load_state_dict(plain.state_dict())
+    assert isinstance(fast.behavior.dreamt, NativeDreaming)
+    rssm, policy, generator = plain.world.rssm, plain.behavior.policy, plain.generator
+    start, draws, noise = rssm.initial(50), policy.noise((4, 50), generator), rssm.latent.noise((4, 50), generator)
+    with torch.no_grad(), fast.native.memory:
+        expected, found = (agent.behavior.dreamt(rssm, start, draws, noise) for agent in (plain, fast))
+        plain.behavior.limit = float("inf")
+        free = plain.behavior.dreamt(rssm, start, draws, noise)
+    for one, two, three in zip(expected, found, free):
+        torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(three, one)
+
+
 def test_what_dreams_have_found_is_not_worked_out_again(monkeypatch):
     agent = agent_of("dreamer_v3", "discrete", "native")
     rows = rows_of(agent, "discrete")

@@ -18,12 +18,15 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 pytestmark = pytest.mark.skipif(not INTERPRETED and not has_triton(), reason="there is no GPU with triton")
 
 
-@pytest.mark.parametrize(("count", "width"), [(16, 64), (5, 64), (130, 192)])
-def test_a_step_of_the_cell_is_that_of_plain_operations(count, width):
-    from reverie.nn.gru_kernels import Launch, advance
+@pytest.mark.parametrize(
+    ("count", "width", "hidden"),
+    [(16, 64, 64), (5, 64, 16), (130, 192, 64), (7, 128, 32), (3, 256, 128), (2, 320, 16)],
+)
+def test_a_step_of_the_cell_is_that_of_plain_operations(count, width, hidden):
+    from reverie.nn.gru_kernels import advance
 
     torch.manual_seed(0)
-    deter, hidden = 4 * width, 64
+    deter = 4 * width
     cell = BlockCell(Layers(), deter, 8, 3, hidden, 4).to(DEVICE)
     with torch.no_grad():
         for weight in cell.parameters():
@@ -41,7 +44,7 @@ def test_a_step_of_the_cell_is_that_of_plain_operations(count, width):
         cell.mix.weight, cell.mix.bias, cell.tail[0].weight, cell.gates.weight, cell.gates.bias, cell.tail[0].eps
     )
     with torch.no_grad():
-        advance(held, weights, after[:, :deter], Launch(16, 64, 32, 4, 2), Launch(16, 64, 32, 4, 2))
+        advance(held, weights, after[:, :deter])
     torch.testing.assert_close(held[:, :deter], expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(after[:, :deter], expected, atol=1e-5, rtol=1e-5)
     assert torch.equal(held[:, deter:], inputs) and after[:, deter:].eq(0).all()

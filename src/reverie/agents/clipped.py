@@ -31,7 +31,7 @@ class ClippedUpdates:
 
     def __init__(self, behavior: Behavior, config: PPOConfig, generator: torch.Generator) -> None:
         self.behavior, self.config, self.generator = behavior, config, generator
-        behavior.limit = OUTPUT_LIMIT
+        assert behavior.limit == OUTPUT_LIMIT
         settings = StepConfig("adam", config.lr, eps=config.adam_eps, clip=config.grad_norm, agc=0.0, warmup=0)
         self.actor = Stepper(behavior.actor.parameters(), settings)
         self.critic = Stepper(behavior.critic.parameters(), settings)

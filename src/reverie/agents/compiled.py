@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,6 +76,7 @@ class Dreamt(Region):
             super().compile()
         else:
             self.behavior.dreamt = self.kernels  # type: ignore[method-assign]
+            self.owner.halved.rounded.clear()
 
 
 Regions = dict[str, Region]
@@ -131,11 +134,14 @@ def keep_compiled() -> None:
 
     The cache keeps no functions that turn autocast off inside unless it is told that it can; what they turn off is a
     part of their graphs. And its keys are pickles, in which a memory format would go by the first module that has
-    loaded torch.
+    loaded torch. Triton's own cache is to lie where torch has it from its first kernel on.
     """
     from torch._dynamo import config as tracing  # torch's compiler, which takes as long to load as the rest
     from torch._inductor import config
+    from torch._inductor.runtime.cache_dir_utils import triton_cache_dir
 
+    with contextlib.suppress(OSError):  # there is nowhere to keep anything
+        os.environ.setdefault("TRITON_CACHE_DIR", triton_cache_dir(0))
     tracing.recompile_limit = max(tracing.recompile_limit, FORMS)
     kept = config.unsafe_marked_cacheable_functions | dict.fromkeys(AUTOCAST, torch.__version__)
     config.unsafe_marked_cacheable_functions = kept

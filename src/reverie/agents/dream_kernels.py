@@ -11,10 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..nn.gru_kernels import sigmoid, tanh
 from .dreaming import Thoughts
 
 
@@ -28,37 +30,44 @@ class Launch:
     stages: int = 1
 
 
-ROOM = 1 << 16
-"""Weights that a program holds at a time."""
+ROOM, SPARE = 227 * 1024, 16 * 1024
+"""Bytes of shared memory that a program has at most, and what it takes besides weights."""
 
 
 def think(
-    weights: Thoughts, known: Tensor, drawn: Tensor, held: Tensor, action: Tensor, after: Tensor | None,
-    noise: tuple[Tensor | None, Tensor], launch: Launch | None = None,
+    weights: Thoughts, known: Tensor, drawn: Tensor, held: Tensor, action: Tensor, draw: Tensor,
+    latent: tuple[Tensor, Tensor] | None = None, launch: Launch | None = None,
 ) -> None:  # fmt: skip
-    """Write the actions (B, A) of states, given their first products (B, 3 h).
+    """Write the actions (B, A) of states, given their first products (B, 3 h), and the inputs of the next step.
 
-    Classes drawn (B, S) are written to, as is `after` (B, Z), unless there is none: then they are what was drawn. So
-    are the inputs of the next step, the last columns of `held` (B, D + 3 h).
+    These are the last columns of `held` (B, D + 3 h). What latents are drawn of (B, S) comes with the place (B, Z) that
+    they are written to, as their classes are to `drawn` (B, S); if it does not come, these have been drawn.
     """
     launch = launch or Launch()
-    count, width = len(known), known.shape[1] // 3
-    actions = action.shape[1]
+    (count, actions), width, size = action.shape, known.shape[1] // 3, weights.by_stoch[0].shape[1]
     programs = triton.cdiv(count, launch.rows)
     scratch = known.new_empty(programs * launch.rows, width)
-    latent = weights.by_stoch[0].shape[1]
-    chunk = min(launch.inputs, width, latent, ROOM // max(latent, 2 * width))
-    spread = weights.spread or (0.0, 0.0)
-    shake = noise[0] if noise[0] is not None else noise[1]
-    place = after if after is not None else known
+    widest = max(size, 2 * width)
+    chunk = min(launch.inputs, width, size, 1 << ((room(known) // widest).bit_length() - 1))
+    noise, place = latent or (draw, known)
     _think[(programs,)](
-        known, drawn, place, place.stride(0), shake, noise[1], held, scratch, action,
+        known, drawn, place, place.stride(0), noise, draw, held, scratch, action,
         weights.layers, weights.biases, weights.scales, weights.first_scales, *weights.prior_out, *weights.by_stoch,
-        *weights.actor_out, *weights.action_in, count, weights.eps, *weights.mixed, *spread, int(after is not None),
-        STRIDE=held.stride(0), WIDTH=width, LATENT=latent, GROUPS=weights.groups, ACTIONS=actions,
+        *weights.actor_out, *weights.action_in, count, weights.eps, *weights.mixed, *(weights.spread or (0.0, 0.0)),
+        weights.limit, int(latent is not None),
+        STRIDE=held.stride(0), WIDTH=width, LATENT=size, GROUPS=weights.groups, ACTIONS=actions,
         PADDED=max(16, triton.next_power_of_2(actions)), PRIOR=weights.prior_layers, LAYERS=len(weights.layers),
         NORMAL=weights.spread is not None, ROWS=launch.rows, CHUNK=chunk, STAGES=launch.stages, num_warps=launch.warps,
     )  # fmt: skip
+
+
+def room(weights: Tensor) -> int:
+    """How many weights of its type a program has room for: H200s have 227 KiB, many others 99."""
+    memory = ROOM
+    if weights.is_cuda:
+        properties = torch.cuda.get_device_properties(weights.device)
+        memory = getattr(properties, "shared_memory_per_block_optin", ROOM)
+    return (memory - SPARE) // weights.element_size()
 
 
 @triton.jit(do_not_specialize=["drawing"])
@@ -69,7 +78,7 @@ def _think(
     prior_w: tl.tensor, prior_b: tl.tensor, stoch_w: tl.tensor, stoch_b: tl.tensor,
     actor_w: tl.tensor, actor_b: tl.tensor, embed_w: tl.tensor, embed_b: tl.tensor, embed_s: tl.tensor,
     count: tl.tensor, eps: tl.tensor, mixed: tl.tensor, mixed_actions: tl.tensor, least: tl.tensor,
-    most: tl.tensor, drawing: tl.tensor,
+    most: tl.tensor, limit: tl.tensor, drawing: tl.tensor,
     STRIDE: tl.constexpr, WIDTH: tl.constexpr, LATENT: tl.constexpr, GROUPS: tl.constexpr, ACTIONS: tl.constexpr,
     PADDED: tl.constexpr, PRIOR: tl.constexpr, LAYERS: tl.constexpr, NORMAL: tl.constexpr, ROWS: tl.constexpr,
     CHUNK: tl.constexpr, STAGES: tl.constexpr,
@@ -116,11 +125,12 @@ def _think(
     real = (choice < ACTIONS)[None, :]
     at = action + row[:, None] * ACTIONS + choice[None, :]
     outputs = _few(scratch, row, here, actor_w, actor_b, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
+    outputs = _within(outputs, limit)
     if NORMAL:
         actor_w, actor_b = actor_w + ACTIONS * WIDTH, actor_b + ACTIONS
         spread = _few(scratch, row, here, actor_w, actor_b, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
         shake = tl.load(draw + row[:, None] * ACTIONS + choice[None, :], here & real, 0.0)
-        value = _tanh(outputs) + ((most - least) * _sigmoid(spread + 2) + least) * shake
+        value = tanh(outputs) + ((most - least) * sigmoid(_within(spread, limit) + 2) + least) * shake
         tl.store(at, value, here & real)
         value = (value / tl.maximum(tl.abs(value), 1.0)).to(kind).to(tl.float32)
         acted = tl.zeros((ROWS, WIDTH), tl.float32)
@@ -134,6 +144,13 @@ def _think(
         acted = tl.load(embed_w + taken[:, None] * WIDTH + column[None, :]).to(tl.float32)
     acted = (acted + tl.load(embed_b + column).to(tl.float32)[None, :]).to(kind).to(tl.float32)
     tl.store(theirs + 2 * WIDTH, _activated(acted, embed_s + column, eps, WIDTH, kind), here)
+
+
+@triton.jit
+def _within(x: tl.tensor, limit: tl.tensor) -> Any:
+    """Numbers of at most some magnitude; not-a-number stays what it is, as in torch."""
+    above = tl.maximum(x, -limit, propagate_nan=tl.PropagateNan.ALL)
+    return tl.minimum(above, limit, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
@@ -214,13 +231,3 @@ def _chosen(
     limit = tl.expand_dims(share * tl.sum(prob, axis), axis)
     before = tl.where((tl.cumsum(prob, axis) < limit) & wanted, 1, 0)
     return tl.minimum(tl.sum(before, axis), CLASSES - 1)
-
-
-@triton.jit
-def _sigmoid(x: tl.tensor) -> Any:
-    return 1 / (1 + tl.exp(-x))
-
-
-@triton.jit
-def _tanh(x: tl.tensor) -> Any:
-    return 2 * _sigmoid(2 * x) - 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MethodType
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from ..config.errors import first_line
 from ..nn.actions import bounded_normal
 from ..nn.gru import BlockCell, CellWeights
 from ..nn.layers import RMSNorm
+from ..nn.native.machine import plainly
 from ..world.latent import Categorical
 from ..world.rssm import RSSM, State
 from .behavior import Behavior
@@ -41,15 +42,12 @@ def unsuited(rssm: RSSM, behavior: Behavior, half: bool) -> str:
     if set(tails) != {RMSNorm, nn.SiLU} or len(tails) % 2 or not rssm.prior_net or not body:
         return "they need RMS norms, SiLU, and a layer at least of prior and actor"
     widths = {len(part.weight) for part in layers if isinstance(part, nn.Linear)}
-    powers = [*widths, latent.groups, latent.classes, rssm.deter // cell.blocks]
-    if len(widths) != 1 or any(count & (count - 1) for count in powers[:-1]):
+    if len(widths) != 1 or any(count & (count - 1) for count in (*widths, latent.groups, latent.classes)):
         return "they need one width of layers, and powers of 2"
     if not (LEAST <= max(widths) <= WIDEST and LEAST <= latent.size <= LARGEST):
         return f"they are made for layers of {LEAST} to {WIDEST} numbers, and latents of {LEAST} to {LARGEST}"
-    if powers[-1] % 64:
+    if rssm.deter // cell.blocks % 64:
         return "they need blocks of a multiple of 64"
-    if not math.isinf(behavior.limit):
-        return "they know no limit of the policy's outputs"
     return "" if half else "they compute in bfloat16 (--world.precision)"
 
 
@@ -77,25 +75,51 @@ class Thoughts:
     eps: float
     spread: tuple[float, float] | None = None
     """The least and the largest deviation of actions that are normal."""
+    limit: float = 0.0
+    """Largest magnitude of the policy's outputs, which is known when it dreams."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A weight by its name, or some of its columns, or with rows and columns exchanged."""
+
+    name: str
+    start: int = 0
+    stop: int | None = None
+    turned: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is the weight as it is."""
+        return not self.turned and not self.start and self.stop is None
+
+    def of(self, weights: Mapping[str, Tensor]) -> Tensor:
+        """What it is now."""
+        weight = weights[self.name].detach()
+        return weight.T if self.turned else weight if self.whole else weight[:, self.start : self.stop]
 
 
 class KernelDreaming:
-    """Does what `Dreaming` does."""
+    """Does what `Dreaming` does, from latents that are draws."""
 
     def __init__(self, rssm: RSSM, behavior: Behavior, kind: torch.dtype = torch.bfloat16) -> None:
-        self.rssm, self.policy = rssm, behavior.policy
+        self.rssm, self.behavior = rssm, behavior
         self.kind, self.device = kind, rssm.prior_out.weight.device
         self.weights = dict(rssm.named_parameters())
         self.weights |= {f"actor.{name}": weight for name, weight in behavior.actor.named_parameters()}
         self.same: dict[torch.dtype, list[tuple[Tensor, Tensor]]] = {}
-        self.changed: list[tuple[Tensor, Callable[[], Tensor]]] = []
-        deter = rssm.deter
-        self.by_deter = tuple(
-            self._rounded(f"prior_net.0.{part}", f"cell.deter_in.0.{part}", first)
-            for part, first in (("weight", lambda: self._first_of_actor[:, :deter]), ("bias", "actor.0.0.bias"))
+        self.changed: list[tuple[Tensor, Piece]] = []
+        by_state = Piece("actor.0.0.weight", stop=rssm.deter)
+        self.by_deter = (
+            self._rounded("prior_net.0.weight", "cell.deter_in.0.weight", by_state),
+            self._rounded("prior_net.0.bias", "cell.deter_in.0.bias", "actor.0.0.bias"),
         )
         self.thoughts = self._thoughts(rssm, behavior)
         self.cell = self._cell(rssm)
+
+    def __reduce__(self) -> tuple[Callable[..., MethodType], tuple[Behavior, str]]:
+        """A copy of the behaviour dreams by itself."""
+        return plainly, (self.behavior, "dreamt")
 
     def _thoughts(self, rssm: RSSM, behavior: Behavior) -> Thoughts:
         cell, latent, policy, weights = rssm.cell, rssm.latent, behavior.policy, self.weights
@@ -103,16 +127,16 @@ class KernelDreaming:
         prior = [("prior_net", i) for i in range(3, len(rssm.prior_net), 3)]
         further = prior + [("actor.0", i) for i in range(3, len(list(behavior.actor[0].children())), 3)]
         firsts = ["prior_net.1.weight", "cell.deter_in.1.weight", "cell.stoch_in.1.weight", "actor.0.1.weight"]
-        by_stoch = self._rounded("cell.stoch_in.0.weight", lambda: self._first_of_actor[:, rssm.deter :])
-        no_bias = torch.zeros_like(weights["actor.0.0.bias"])
-        acted = self._rounded(lambda: weights["cell.action_in.0.weight"].T)
+        by_stoch = self._rounded("cell.stoch_in.0.weight", Piece("actor.0.0.weight", start=rssm.deter))
+        shift = self._rounded("cell.stoch_in.0.bias", more=len(weights["actor.0.0.bias"]))
+        acted = self._rounded(Piece("cell.action_in.0.weight", turned=True))
         return Thoughts(
             layers=self._stacked([f"{name}.{i}.weight" for name, i in further]),
             biases=self._stacked([f"{name}.{i}.bias" for name, i in further]),
             scales=self._stacked([f"{name}.{i + 1}.weight" for name, i in further], torch.float32),
             first_scales=self._stacked(firsts, torch.float32),
             prior_out=(self._rounded("prior_out.weight"), self._rounded("prior_out.bias")),
-            by_stoch=(by_stoch, self._rounded("cell.stoch_in.0.bias", lambda: no_bias)),
+            by_stoch=(by_stoch, shift),
             actor_out=(self._rounded("actor.1.weight"), self._rounded("actor.1.bias")),
             action_in=(acted, self._rounded("cell.action_in.0.bias"), weights["cell.action_in.1.weight"]),
             prior_layers=len(prior),
@@ -139,6 +163,7 @@ class KernelDreaming:
 
         self.renew()
         deter, width = rssm.deter, 3 * len(self.thoughts.first_scales[0])
+        thoughts = replace(self.thoughts, limit=float(self.behavior.limit))
         first, (horizon, count) = start.feature.to(self.kind), draws.shape[:2]
         features = first.new_empty(horizon + 1, *first.shape)
         actions = torch.empty(horizon + 1, count, len(self.thoughts.action_in[0]), device=self.device)
@@ -147,20 +172,22 @@ class KernelDreaming:
         held[:, :deter] = first[:, :deter]
         drawn = rssm.latent.pack(start.stoch).int()
         known = F.linear(held[:, :deter], *self.by_deter)
-        think(self.thoughts, known, drawn, held, actions[0], None, (None, draws[0]))
+        think(thoughts, known, drawn, held, actions[0], draws[0])
         for t, (after, shake) in enumerate(zip(features[1:], noise), 1):
             advance(held, self.cell, after)
             known = F.linear(held[:, :deter], *self.by_deter)
             draw = draws[min(t, horizon - 1)]  # the last action is not taken
-            think(self.thoughts, known, drawn, held, actions[t], after[:, deter:], (shake, draw))
+            think(thoughts, known, drawn, held, actions[t], draw, (shake, after[:, deter:]))
         return features, actions[:-1]
 
     def trouble(self) -> str:
         """Why the kernels do not run here, in a line; empty if they do."""
         generator, shape = torch.Generator(self.device), (1, LEAST)
         try:
-            draws, noise = self.policy.noise(shape, generator), self.rssm.latent.noise(shape, generator)
-            self(self.rssm, self.rssm.initial(LEAST), draws, noise)
+            draws, noise = self.behavior.policy.noise(shape, generator), self.rssm.latent.noise(shape, generator)
+            features, _ = self(self.rssm, self.rssm.initial(LEAST), draws, noise)
+            if not features.isfinite().all():  # which waits for the device
+                return "they dream of what is not finite"
         except Exception as error:  # compilers fail in all kinds of ways
             return first_line(error)
         return ""
@@ -171,28 +198,26 @@ class KernelDreaming:
         for pairs in self.same.values():  # of one type each, which goes in one kernel
             places, weights = zip(*pairs)
             torch._foreach_copy_(places, weights)
-        for place, weight in self.changed:
-            place.copy_(weight())
-
-    @property
-    def _first_of_actor(self) -> Tensor:
-        return self.weights["actor.0.0.weight"]
+        for place, piece in self.changed:
+            place.copy_(piece.of(self.weights))
 
     def _stacked(self, names: list[str], kind: torch.dtype | None = None) -> Tensor:
         if not names:
             return torch.empty(0, device=self.device)
         return self._rounded(*names, kind=kind).unflatten(0, (len(names), -1))
 
-    def _rounded(self, *parts: str | Callable[[], Tensor], kind: torch.dtype | None = None) -> Tensor:
-        """Memory for weights one above the other, which each call rounds to it as they are then."""
-        weights = [self.weights[part] if isinstance(part, str) else part() for part in parts]
+    def _rounded(self, *parts: str | Piece, kind: torch.dtype | None = None, more: int = 0) -> Tensor:
+        """Memory for weights one above the other, which each call rounds to it as they are then, and `more` zeros."""
+        pieces = [Piece(part) if isinstance(part, str) else part for part in parts]
+        weights = [piece.of(self.weights) for piece in pieces]
         lengths = [len(weight) for weight in weights]
-        found = torch.empty(sum(lengths), *weights[0].shape[1:], dtype=kind or self.kind, device=self.device)
-        for place, part, weight in zip(found.split(lengths), parts, weights):
-            if isinstance(part, str):
-                self.same.setdefault(place.dtype, []).append((place, weight))
+        shape = (sum(lengths) + more, *weights[0].shape[1:])
+        found = torch.zeros(shape, dtype=kind or self.kind, device=self.device)
+        for place, piece in zip(found.split([*lengths, more]), pieces):
+            if piece.whole:
+                self.same.setdefault(place.dtype, []).append((place, self.weights[piece.name]))
             else:
-                self.changed.append((place, part))
+                self.changed.append((place, piece))
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -32,6 +33,9 @@ Calculation = Callable[[Batch], Batch]
 class Filterer(Agent):
     """A world model, and behaviours that act on its states."""
 
+    limit = math.inf
+    """Largest magnitude of the outputs of the policy that learns the task."""
+
     def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:
         super().__init__()
         world, behavior = config.world, config.behavior
@@ -43,6 +47,7 @@ class Filterer(Agent):
         make = Layers(world.norm, world.activation, world.init)
         policy = policy_of(action, behavior)
         self.behavior = Behavior(self.world.features, policy, behavior, make, world.bins)
+        self.behavior.limit = self.limit
         self.policies = {"task": self.behavior} | self._further_policies(policy, config, make)
         """Who may act, by name."""
         self.noise = ActionNoise(self.code, policy, behavior)

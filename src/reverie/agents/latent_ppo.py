@@ -22,7 +22,7 @@ from ..nn.optim import Stepper
 from ..world.model import Window
 from ..world.rssm import State
 from .base import Learned, Mode
-from .clipped import ClippedUpdates
+from .clipped import OUTPUT_LIMIT, ClippedUpdates
 from .dreamer import Dreamer
 from .filterer import Memory
 from .lesson import Later, Told
@@ -33,6 +33,8 @@ DREAMS, FORESIGHT = 16, 5
 
 class WorldLearner(Dreamer):
     """A Dreamer whose replayed updates teach the world model alone; its actor and critic learn by clipped updates."""
+
+    limit = OUTPUT_LIMIT
 
     def __init__(self, observation: spaces.Dict, action: spaces.Space, config: Config, device: torch.device) -> None:
         super().__init__(observation, action, config, device)

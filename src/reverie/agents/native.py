@@ -121,8 +121,6 @@ class NativeDreaming:
     ) -> None:
         self.behavior, self.heads, self.memory = behavior, heads, memory
         ours(behavior, Behavior, Explorer)
-        if not math.isinf(behavior.limit):
-            raise Unfit("its policy's outputs are limited")
         latent, self.policy, self.program = checked(rssm), behavior.policy, Remembering(half)
         program, sizes = self.program, {"deter": rssm.deter, "stoch": latent.size}
         state = {name: program.columns(size) for name, size in sizes.items()}
@@ -166,6 +164,9 @@ class NativeDreaming:
             column, count = program.dense(feature, self.behavior.actor)
             program.store_new("actor/outputs", column, count)
             program.of = None
+            if not math.isinf(self.behavior.limit):
+                column, raw = program.columns(count), column
+                program.add(Kind.LIMIT, a=raw, b=column, k=count, high=self.behavior.limit)
             embedded, count = program.dense([(self._acted(column), self.size)], layers)
             program.add(Kind.COPY, a=embedded, b=found, k=count)
         return found
@@ -185,7 +186,7 @@ class NativeDreaming:
         noise, limits = program.load("draw", self.size), policy.limits
         program.add(Kind.NORMAL, a=outputs, b=noise, c=action, k=self.size, low=limits.min, high=limits.max)
         program.store("action", action, self.size)
-        program.add(Kind.LIMIT, a=action, b=limited, k=self.size)
+        program.add(Kind.LIMIT, a=action, b=limited, k=self.size, high=1.0)
         return limited
 
     def __call__(self, rssm: RSSM, start: State, draws: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,13 +19,16 @@ from .gru import CellWeights
 
 @dataclass(frozen=True)
 class Launch:
-    """How a kernel is spread: rows and columns of a program, inputs of a product at a time, warps, and loads ahead."""
+    """How a kernel is spread: rows and columns of a program, inputs of a product at a time, warps, and loads ahead.
 
-    rows: int = 64
-    columns: int = 64
-    inputs: int = 64
-    warps: int = 4
-    stages: int = 3
+    Columns and inputs are at most these: a power of 2 that divides what there is.
+    """
+
+    rows: int
+    columns: int
+    inputs: int
+    warps: int
+    stages: int
 
 
 MIX = Launch(128, 128, 64, 8, 3)
@@ -42,12 +45,12 @@ def advance(held: Tensor, weights: CellWeights, after: Tensor, mix: Launch = MIX
 def mixed(held: Tensor, weights: CellWeights, launch: Launch = MIX) -> tuple[Tensor, Tensor]:
     """What the cell makes of state and inputs (B, D), before its norm, and squares of it added up by columns (B, n)."""
     blocks, inputs, width = weights.mix.shape
-    count, deter, columns = len(held), blocks * width, min(launch.columns, width)
+    count, deter, columns = len(held), blocks * width, min(launch.columns, power_in(width))
+    chunk = min(launch.inputs, power_in(width), power_in(inputs))
     x, sums = held.new_empty(count, deter), torch.empty(count, deter // columns, device=held.device)
     _mixed[(triton.cdiv(count, launch.rows), width // columns, blocks)](
         held, weights.mix, weights.mix_bias, x, sums, count, STRIDE=held.stride(0), BLOCKS=blocks, WIDTH=width,
-        INPUTS=inputs, ROWS=launch.rows, COLUMNS=columns, CHUNK=launch.inputs, STAGES=launch.stages,
-        num_warps=launch.warps,
+        INPUTS=inputs, ROWS=launch.rows, COLUMNS=columns, CHUNK=chunk, STAGES=launch.stages, num_warps=launch.warps,
     )  # fmt: skip
     return x, sums
 
@@ -68,12 +71,17 @@ def activated(x: Tensor, sums: Tensor, weights: CellWeights) -> Tensor:
 def gated(held: Tensor, x: Tensor, weights: CellWeights, after: Tensor, launch: Launch = GATES) -> None:
     """Write the next state, given what `activated` leaves."""
     blocks, width = weights.gates.shape[:2]
-    count, columns = len(x), min(launch.columns, width)
+    count, columns, chunk = len(x), min(launch.columns, power_in(width)), min(launch.inputs, power_in(width))
     _gated[(triton.cdiv(count, launch.rows), width // columns, blocks)](
         held, x, weights.gates, weights.gates_bias, after, after.stride(0), count,
-        STRIDE=held.stride(0), BLOCKS=blocks, WIDTH=width, ROWS=launch.rows, COLUMNS=columns, CHUNK=launch.inputs,
+        STRIDE=held.stride(0), BLOCKS=blocks, WIDTH=width, ROWS=launch.rows, COLUMNS=columns, CHUNK=chunk,
         STAGES=launch.stages, num_warps=launch.warps,
     )  # fmt: skip
+
+
+def power_in(number: int) -> int:
+    """The largest power of 2 that divides a number."""
+    return number & -number
 
 
 @triton.jit
@@ -146,9 +154,9 @@ def _gated(
         candidate = tl.dot(left, tl.load(there + WIDTH), candidate, input_precision="ieee")
         update = tl.dot(left, tl.load(there + 2 * WIDTH), update, input_precision="ieee")
     below = bias + block * (3 * WIDTH) + column
-    reset = _share(_rounded(reset, below, kind).to(tl.float32))
-    candidate = _tanh(reset * _rounded(candidate, below + WIDTH, kind).to(tl.float32))
-    weight = _share(_rounded(update, below + 2 * WIDTH, kind).to(tl.float32) - 1)
+    reset = sigmoid(_rounded(reset, below, kind).to(tl.float32))
+    candidate = tanh(reset * _rounded(candidate, below + WIDTH, kind).to(tl.float32))
+    weight = sigmoid(_rounded(update, below + 2 * WIDTH, kind).to(tl.float32) - 1)
     place = row[:, None] * STRIDE + (block * WIDTH + column)[None, :]
     state = tl.load(held + place, here, 0.0).to(tl.float32)
     state = (state + weight * (candidate - state)).to(kind)
@@ -163,10 +171,10 @@ def _rounded(total: tl.tensor, bias: tl.tensor, kind: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _share(x: tl.tensor) -> Any:
+def sigmoid(x: tl.tensor) -> Any:
     return 1 / (1 + tl.exp(-x))
 
 
 @triton.jit
-def _tanh(x: tl.tensor) -> Any:
-    return 2 * _share(2 * x) - 1
+def tanh(x: tl.tensor) -> Any:
+    return 2 * sigmoid(2 * x) - 1

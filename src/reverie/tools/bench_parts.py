@@ -100,8 +100,9 @@ class Anatomy:
         """The losses of decoder, heads and latents."""
         with self.precision():
             rows = self.window.rows
-            losses = self.world.reconstructed(self.state, rows) if self.world.decoder is not None else {}
-            return losses | self.world.predicted(self.state, self.posterior, rows)[0]
+            return (
+                self.world.reconstructed(self.state, rows) | self.world.predicted(self.state, self.posterior, rows)[0]
+            )
 
     def imagination(self) -> tuple[Tensor, Tensor]:
         """The features and actions of a dream from every state."""

@@ -122,7 +122,7 @@ class WorldModel(nn.Module):
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The weighted losses (B, T) of all that is predicted from the states of a window, and metrics."""
         state, posterior, embed = seen
-        losses = self.reconstructed(state, window.rows) if self.decoder is not None else {}
+        losses = self.reconstructed(state, window.rows)
         more, metrics = self.predicted(state, posterior, window.rows)
         losses |= more
         if self.contrast is not None:
@@ -159,11 +159,16 @@ class WorldModel(nn.Module):
 
     def head_losses(self, state: State, rows: Batch) -> dict[str, Tensor]:
         """The weighted losses (B, T) of what the heads predict at states."""
-        return (self.reconstructed(state, rows) if self.decoder is not None else {}) | self.paid(state, rows)
+        return self.observed(state, rows) | self.paid(state, rows)
 
     def reconstructed(self, state: State, rows: Batch) -> dict[str, Tensor]:
+        """The same as `observed`, of the states of a window: compiled where updates are."""
+        return self.observed(state, rows)
+
+    def observed(self, state: State, rows: Batch) -> dict[str, Tensor]:
         """The weighted losses (B, T) of observations predicted from states."""
-        assert self.decoder is not None
+        if self.decoder is None:
+            return {}
         found = self.decoder.losses(self._seen_by("decoder", state), rows)
         return {f"observed_{key}" if key in NAMES else key: loss for key, loss in found.items()}
 

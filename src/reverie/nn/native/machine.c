@@ -187,7 +187,7 @@ static void on_row(const Op *op, float *row, float *data) {
         case ENTROPY_BACK: entropy(op, row, 1); break;
         case SIGMOID: *b = op->high * sigmoid(*a); break;
         case RESET: for (long i = 0; i < op->k; i++) b[i] = row[op->c] > 0 ? 0 : a[i]; break;
-        case LIMIT: for (long i = 0; i < op->k; i++) b[i] = a[i] / (fabsf(a[i]) > 1 ? fabsf(a[i]) : 1); break;
+        case LIMIT: for (long i = 0; i < op->k; i++) b[i] = fabsf(a[i]) > op->high ? copysignf(op->high, a[i]) : a[i]; break;
         case ADD: for (long i = 0; i < op->k; i++) b[i] += a[i]; break;
         case COPY: memcpy(b, a, op->k * sizeof *a); break;
         case LOAD: memcpy(a, data, op->k * sizeof *a); break;
