@@ -15,12 +15,13 @@ system = which $(1) > /dev/null || { \
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(2) > /dev/null; \
 	} || echo "Tests that need it are skipped: sudo apt install $(2)"
 
-.PHONY: help train test test-learning lint format setup setup-suites setup-browser setup-godot wheel-check bench clean
+.PHONY: help train test test-learning test-kernels lint format setup setup-suites setup-browser setup-godot wheel-check bench clean
 
 help:
 	@echo "make train          set up and train the default agent"
 	@echo "make test           set up every suite and run the tests"
 	@echo "make test-learning  the tests that train for minutes"
+	@echo "make test-kernels   the kernels for GPUs, played on a CPU by Triton's interpreter"
 	@echo "make lint           ruff and mypy"
 	@echo "make setup-suites   install every environment suite"
 	@echo "make wheel-check    build the wheel, install it by itself and train from it"
@@ -35,6 +36,16 @@ test: $(VENV)/.suites setup-browser setup-godot
 
 test-learning: $(VENV)/.suites setup-godot
 	@$(BIN)/python -m pytest -m learning -n 1
+
+# Triton lies in a folder of its own, since torch behaves otherwise where it finds it.
+KERNELS := tests/agents/test_dreaming.py tests/nn/test_gru_kernels.py tests/nn/test_patches.py
+
+test-kernels: $(VENV)/.suites $(VENV)/triton/.ready
+	@PYTHONPATH=$(VENV)/triton TRITON_INTERPRET=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(JOBS) $(KERNELS)
+
+$(VENV)/triton/.ready: requirements/kernels.txt $(VENV)/.ready
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target $(@D) -r $<
+	@touch $@
 
 lint: $(VENV)/.suites
 	@$(BIN)/ruff check .

@@ -121,14 +121,30 @@ def _think(
         acting = _dense(scratch, row, here, layers + layer * WIDTH * WIDTH, biases + layer * WIDTH, WIDTH, WIDTH, ROWS, CHUNK, STAGES, kind)  # fmt: skip  # noqa: E501
         acting = _activated(acting, scales + layer * WIDTH + column, eps, WIDTH, kind)
     _pass_on(own, acting)
-    choice = tl.arange(0, PADDED)
-    real = (choice < ACTIONS)[None, :]
+    acted = _acted(
+        scratch, row, count, action, draw, actor_w, actor_b, embed_w, mixed_actions, least, most, limit, ACTIONS,
+        PADDED, NORMAL, WIDTH, ROWS, CHUNK, STAGES, kind,
+    )  # fmt: skip
+    acted = (acted + tl.load(embed_b + column).to(tl.float32)[None, :]).to(kind).to(tl.float32)
+    tl.store(theirs + 2 * WIDTH, _activated(acted, embed_s + column, eps, WIDTH, kind), here)
+
+
+@triton.jit
+def _acted(
+    source: tl.tensor, row: tl.tensor, count: tl.tensor, action: tl.tensor, draw: tl.tensor, weights: tl.tensor,
+    bias: tl.tensor, turned: tl.tensor, mixed: tl.tensor, least: tl.tensor, most: tl.tensor, limit: tl.tensor,
+    ACTIONS: tl.constexpr, PADDED: tl.constexpr, NORMAL: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
+    CHUNK: tl.constexpr, STAGES: tl.constexpr, kind: tl.constexpr,
+) -> Any:  # fmt: skip
+    """The product of actions that are drawn, which are written to their place, given the actor's last features."""
+    column, choice = tl.arange(0, WIDTH), tl.arange(0, PADDED)
+    here, real = (row < count)[:, None], (choice < ACTIONS)[None, :]
     at = action + row[:, None] * ACTIONS + choice[None, :]
-    outputs = _few(scratch, row, here, actor_w, actor_b, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
+    outputs = _few(source, row, here, weights, bias, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
     outputs = _within(outputs, limit)
     if NORMAL:
-        actor_w, actor_b = actor_w + ACTIONS * WIDTH, actor_b + ACTIONS
-        spread = _few(scratch, row, here, actor_w, actor_b, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
+        weights, bias = weights + ACTIONS * WIDTH, bias + ACTIONS
+        spread = _few(source, row, here, weights, bias, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
         shake = tl.load(draw + row[:, None] * ACTIONS + choice[None, :], here & real, 0.0)
         value = tanh(outputs) + ((most - least) * sigmoid(_within(spread, limit) + 2) + least) * shake
         tl.store(at, value, here & real)
@@ -136,14 +152,13 @@ def _think(
         acted = tl.zeros((ROWS, WIDTH), tl.float32)
         for j in tl.static_range(ACTIONS):
             part = tl.sum(tl.where(choice[None, :] == j, value, 0.0), 1)
-            acted += part[:, None] * tl.load(embed_w + j * WIDTH + column).to(tl.float32)[None, :]
+            acted += part[:, None] * tl.load(turned + j * WIDTH + column).to(tl.float32)[None, :]
         acted = acted.to(kind).to(tl.float32)
     else:
-        taken = _chosen(outputs, real, tl.load(draw + row, row < count, 0.0), mixed_actions, ACTIONS, 1)
+        taken = _chosen(outputs, real, tl.load(draw + row, row < count, 0.0), mixed, ACTIONS, 1)
         tl.store(at, tl.where(choice[None, :] == taken[:, None], 1.0, 0.0), here & real)
-        acted = tl.load(embed_w + taken[:, None] * WIDTH + column[None, :]).to(tl.float32)
-    acted = (acted + tl.load(embed_b + column).to(tl.float32)[None, :]).to(kind).to(tl.float32)
-    tl.store(theirs + 2 * WIDTH, _activated(acted, embed_s + column, eps, WIDTH, kind), here)
+        acted = tl.load(turned + taken[:, None] * WIDTH + column[None, :]).to(tl.float32)
+    return acted
 
 
 @triton.jit
