@@ -122,9 +122,8 @@ class WorldModel(nn.Module):
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The weighted losses (B, T) of all that is predicted from the states of a window, and metrics."""
         state, posterior, embed = seen
-        losses = self.reconstructed(state, window.rows)
-        more, metrics = self.predicted(state, posterior, window.rows)
-        losses |= more
+        losses, metrics = self.predicted(state, posterior, window.rows)
+        losses = self.reconstructed(state, window.rows) | losses
         if self.contrast is not None:
             losses |= self.contrast.losses(state, embed, window.rows)
         if self.previous is not None:
