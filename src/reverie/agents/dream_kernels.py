@@ -140,11 +140,11 @@ def _acted(
     column, choice = tl.arange(0, WIDTH), tl.arange(0, PADDED)
     here, real = (row < count)[:, None], (choice < ACTIONS)[None, :]
     at = action + row[:, None] * ACTIONS + choice[None, :]
-    outputs = _few(source, row, here, weights, bias, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
+    outputs = _dense(source, row, here, weights, bias, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind, ACTIONS)
     outputs = _within(outputs, limit)
     if NORMAL:
         weights, bias = weights + ACTIONS * WIDTH, bias + ACTIONS
-        spread = _few(source, row, here, weights, bias, choice < ACTIONS, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind)
+        spread = _dense(source, row, here, weights, bias, PADDED, WIDTH, ROWS, CHUNK, STAGES, kind, ACTIONS)
         shake = tl.load(draw + row[:, None] * ACTIONS + choice[None, :], here & real, 0.0)
         value = tanh(outputs) + ((most - least) * sigmoid(_within(spread, limit) + 2) + least) * shake
         tl.store(at, value, here & real)
@@ -180,30 +180,22 @@ def _pass_on(to: tl.tensor, values: tl.tensor) -> None:
 def _dense(
     source: tl.tensor, row: tl.tensor, here: tl.tensor, weights: tl.tensor, bias: tl.tensor, N: tl.constexpr,
     K: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, kind: tl.constexpr,
+    OUTPUTS: tl.constexpr = 0,
 ) -> Any:  # fmt: skip
-    """A linear layer of rows that lie one after the other, as float32 numbers rounded as a product rounds them."""
+    """A linear layer of rows that lie one after the other, as float32 numbers rounded as a product rounds them.
+
+    It may have fewer outputs than columns.
+    """
     column = tl.arange(0, N)
+    wanted = column < (OUTPUTS if OUTPUTS > 0 else N)
     total = tl.zeros((ROWS, N), tl.float32)
     for k in tl.range(0, K, CHUNK, num_stages=STAGES):
         inner = k + tl.arange(0, CHUNK)
         left = tl.load(source + row[:, None] * K + inner[None, :], here, 0.0)
-        right = tl.load(weights + column[None, :] * K + inner[:, None])
-        total = tl.dot(left, right, total, input_precision="ieee")
-    return (total + tl.load(bias + column).to(tl.float32)[None, :]).to(kind).to(tl.float32)
-
-
-@triton.jit
-def _few(
-    source: tl.tensor, row: tl.tensor, here: tl.tensor, weights: tl.tensor, bias: tl.tensor, wanted: tl.tensor,
-    N: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr, STAGES: tl.constexpr, kind: tl.constexpr,
-) -> Any:  # fmt: skip
-    """The same for fewer outputs than columns."""
-    column = tl.arange(0, N)
-    total = tl.zeros((ROWS, N), tl.float32)
-    for k in tl.range(0, K, CHUNK, num_stages=STAGES):
-        inner = k + tl.arange(0, CHUNK)
-        left = tl.load(source + row[:, None] * K + inner[None, :], here, 0.0)
-        right = tl.load(weights + column[None, :] * K + inner[:, None], wanted[None, :], 0.0)
+        if OUTPUTS > 0:
+            right = tl.load(weights + column[None, :] * K + inner[:, None], wanted[None, :], 0.0)
+        else:
+            right = tl.load(weights + column[None, :] * K + inner[:, None])
         total = tl.dot(left, right, total, input_precision="ieee")
     return (total + tl.load(bias + column, wanted, 0.0).to(tl.float32)[None, :]).to(kind).to(tl.float32)
 
